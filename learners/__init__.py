@@ -1,0 +1,1 @@
+"""Learners: from a stream of env steps to parameters."""

@@ -1,0 +1,1 @@
+"""Tasks for teams of language models as PettingZoo parallel environments."""

@@ -1,0 +1,25 @@
+"""Randomness from paths: a stream of random numbers is named by a tuple of integers, never by a global state."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+
+Path: TypeAlias = tuple[int, ...]
+
+# Domains keep streams apart that would otherwise have the same path.
+ENVIRONMENT, SAMPLING, ORDER, UPDATE = range(4)
+
+
+def stream(domain: int, path: Path) -> np.random.Generator:
+    """The random stream of a path: the same path always gives the same numbers, different ones are independent.
+
+    Args:
+        domain: what the numbers are for (`ENVIRONMENT`, `SAMPLING`, …).
+        path: non-negative integers.
+    """
+    if any(part < 0 for part in path):
+        raise ValueError(f"a random path has only non-negative integers, got {path}")
+    # SeedSequence pads short entropy with zeros, so (1,) and (1, 0) would coincide without the length in front.
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((domain, len(path), *path))))
