@@ -1,0 +1,214 @@
+"""What a joint response earns: the calling contract of reward functions, and processors of single rewards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from llm_envs.calling import SettledCall, settle
+from llm_envs.types import AgentID, Item, JointAction, State
+
+RewardFunction: TypeAlias = Callable[..., Any]
+"""`f(list_1, …, list_n, *, batch_items=, prompts=, states=)`: one list of K completions an agent; returns K rewards."""
+
+RewardProcessor: TypeAlias = Callable[[float], float]
+
+KEYWORDS = ("batch_items", "prompts", "states")
+
+
+class RewardError(RuntimeError):
+    """A reward function failed or returned something that is no reward. A failed reward is never 0."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one joint response earned.
+
+    Attributes:
+        total: each agent's raw reward: the sum of the terms.
+        terms: each named term, for each agent; empty for a single function.
+    """
+
+    total: Mapping[AgentID, float]
+    terms: Mapping[str, Mapping[AgentID, float]]
+
+
+class Rewards:
+    """One reward function, or several named terms that are summed, settled for a team.
+
+    Args:
+        reward: a function, or a mapping from a term's name to its function.
+        agents: the team.
+
+    Raises:
+        TypeError: if a function cannot be called with one list of completions for each agent.
+    """
+
+    def __init__(self, reward: RewardFunction | Mapping[str, RewardFunction], agents: Sequence[AgentID]) -> None:
+        self.agents = tuple(agents)
+        self.named = isinstance(reward, Mapping)
+        functions = dict(reward) if isinstance(reward, Mapping) else {"reward": reward}
+        if not functions:
+            raise ValueError("reward must be a function or at least one named term, got an empty mapping")
+        arguments = [f"the list of {agent}'s completions" for agent in self.agents]
+        self._calls: dict[str, SettledCall] = {
+            term: settle(f, role="reward function", arguments=arguments, keywords=KEYWORDS) for term, f in functions.items()
+        }
+
+    def __call__(self, state: State, joint_actions: Sequence[JointAction]) -> list[Score]:
+        """The score of each joint action taken at one state; each function is called once, with lists of their number.
+
+        Raises:
+            RewardError: naming function, item, turn and completions; the cause is kept.
+        """
+        lists = [[action[agent] for action in joint_actions] for agent in self.agents]
+        rows = {term: self._term(call, state, lists, len(joint_actions)) for term, call in self._calls.items()}
+        scores = []
+        for index in range(len(joint_actions)):
+            terms = {term: row[index] for term, row in rows.items()}
+            total = {agent: math.fsum(values[agent] for values in terms.values()) for agent in self.agents}
+            scores.append(Score(total, terms if self.named else {}))
+        return scores
+
+    def _term(self, call: SettledCall, state: State, lists: list[list[str]], count: int) -> list[dict[AgentID, float]]:
+        keywords: dict[str, Any] = {
+            "batch_items": [state.item],
+            "prompts": [state.observations[agent] for agent in self.agents],
+            "states": [state] * count,
+        }
+        # Lists are the function's to keep or change: each gets its own.
+        arguments = [list(completions) for completions in lists]
+        try:
+            return reward_rows(call(arguments, keywords), count, self.agents)
+        except Exception as error:
+            where = f"{call.name} on item {state.item_index}, turn {state.turn + 1}, completions {_shortened(lists)}"
+            raise RewardError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def reward_rows(returned: Any, count: int, agents: Sequence[AgentID]) -> list[dict[AgentID, float]]:
+    """Each agent's reward for each of `count` joint responses, from what a reward function returned.
+
+    `count` numbers are shared by the team; `count` sequences of one number an agent, or mappings from agent to number, are per agent.
+    With one joint response, one number for each of several agents is per agent too. Lists, tuples, arrays and tensors are all fine.
+
+    Raises:
+        TypeError: for another type, an entry that is no number included.
+        ValueError: for another length or a number that is not finite.
+    """
+    values = _as_list(returned)
+    if values is None:
+        raise TypeError(f"expected {count} rewards as a list, tuple, array or tensor, got {type(returned).__name__}: {returned!r}")
+    if count == 1 and len(values) == len(agents) > 1:
+        return [_per_agent(values, agents)]
+    if len(values) != count:
+        raise ValueError(f"expected {count} rewards, one for each joint response, got {len(values)}: {values!r}")
+    return [_row(value, agents) for value in values]
+
+
+def _row(value: Any, agents: Sequence[AgentID]) -> dict[AgentID, float]:
+    if isinstance(value, Mapping):
+        if set(value) != set(agents):
+            raise ValueError(f"expected a reward for each of {', '.join(agents)}, got {value!r}")
+        return {agent: _number(value[agent]) for agent in agents}
+    several = _as_list(value)
+    if several is None:
+        return dict.fromkeys(agents, _number(value))
+    return _per_agent(several, agents)
+
+
+def _per_agent(values: Sequence[Any], agents: Sequence[AgentID]) -> dict[AgentID, float]:
+    if len(values) != len(agents):
+        raise ValueError(f"expected {len(agents)} rewards, one for each agent, got {len(values)}: {values!r}")
+    return {agent: _number(value) for agent, value in zip(agents, values, strict=True)}
+
+
+def _as_list(value: Any) -> list[Any] | None:
+    """The value as a list, None if it is no list, tuple, array or tensor of at least one dimension."""
+    if hasattr(value, "detach"):  # a tensor, which may carry a graph and lie on a device; torch is not imported for it
+        value = value.detach().cpu()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return list(value) if isinstance(value, (list, tuple)) else None
+
+
+def _number(value: Any) -> float:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    if hasattr(value, "item") and not isinstance(value, (int, float)):
+        value = value.item()
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"a reward must be a number, got {type(value).__name__}: {value!r}")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"a reward must be finite, got {number}")
+    return number
+
+
+def _shortened(lists: list[list[str]], limit: int = 400) -> str:
+    text = repr(lists)
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+class RewardProcessors:
+    """Processors of single rewards: `RewardProcessors.scale(0.1)`, `.shift(-4.0)`, `.compose(first, then)`."""
+
+    @staticmethod
+    def scale(factor: float) -> RewardProcessor:
+        """reward ↦ factor · reward."""
+        return _Scale(_number(factor))
+
+    @staticmethod
+    def shift(value: float) -> RewardProcessor:
+        """reward ↦ reward + value."""
+        return _Shift(_number(value))
+
+    @staticmethod
+    def compose(*processors: RewardProcessor) -> RewardProcessor:
+        """The processors one after the other, the first first; the identity without any."""
+        return _Compose(processors)
+
+
+# Classes, not closures: an env that holds one must survive pickling.
+@dataclass(frozen=True)
+class _Scale:
+    factor: float
+
+    def __call__(self, reward: float) -> float:
+        return self.factor * reward
+
+
+@dataclass(frozen=True)
+class _Shift:
+    value: float
+
+    def __call__(self, reward: float) -> float:
+        return reward + self.value
+
+
+@dataclass(frozen=True)
+class _Compose:
+    processors: tuple[RewardProcessor, ...]
+
+    def __call__(self, reward: float) -> float:
+        for processor in self.processors:
+            reward = processor(reward)
+        return reward
+
+
+def processed(processor: RewardProcessor | None, rewards: Mapping[AgentID, float], item: Item) -> dict[AgentID, float]:
+    """The rewards after the processor.
+
+    Raises:
+        RewardError: if it returns anything but a finite number.
+    """
+    if processor is None:
+        return dict(rewards)
+    results: dict[AgentID, float] = {}
+    for agent, reward in rewards.items():
+        try:
+            results[agent] = _number(processor(reward))
+        except Exception as error:
+            raise RewardError(f"reward processor on {reward!r} of {agent}, item {item!r}: {type(error).__name__}: {error}") from error
+    return results

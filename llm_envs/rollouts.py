@@ -1,0 +1,217 @@
+"""The one collector: breadth first over all items, one `generate` call per distinct policy and turn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from llm_envs.env import BranchingEnv
+from llm_envs.types import AgentID, Completion, EnvStep, Item, Policy, RolloutSpec, State, Transition
+
+TRAINING, EVALUATION = 0, 1
+"""Second part of a key, `(seed, purpose, episode)`: evaluation draws from streams of its own."""
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+@dataclass
+class Numbering:
+    """The numbers already given out in a run. The collector advances it; a checkpoint stores it.
+
+    Attributes:
+        env_step: joint actions evaluated so far.
+        episode: episodes started so far.
+        state_id: states numbered so far.
+    """
+
+    env_step: int = 0
+    episode: int = 0
+    state_id: int = 0
+
+
+@dataclass
+class _Node:
+    """A state of the tree under way. Children are filled in by the next turn."""
+
+    state: State
+    root: int
+    completions: Mapping[AgentID, list[Completion]] = field(default_factory=dict)
+    choices: list[dict[AgentID, int]] = field(default_factory=list)
+    transitions: list[Transition] = field(default_factory=list)
+    children: list[_Node | None] = field(default_factory=list)
+    state_id: int = -1
+
+
+def collect(
+    env: BranchingEnv,
+    policies: Mapping[AgentID, Policy],
+    items: Iterable[Item],
+    spec: RolloutSpec,
+    *,
+    seed: int = 0,
+    numbering: Numbering | None = None,
+    item_indices: Sequence[int] | None = None,
+    purpose: int = TRAINING,
+    executor: Executor | None = None,
+    policy_executor: Executor | None = None,
+) -> list[EnvStep]:
+    """The env steps of one episode (a tree, or a chain with one generation) for each item.
+
+    All live states of all items are played together, turn by turn, and agents that share a policy share its call. Results are those of
+    collecting the items one by one: they are numbered by episode, then turn, then order of the states, then joint action.
+
+    Args:
+        env: the environment; it is not stepped, and its own episode is left alone.
+        policies: one for each agent. The same object for several agents means shared weights.
+        items: rows to start from.
+        spec: samples, joint mode and early termination.
+        seed: of the run; all chance derives from `(seed, purpose, episode, branch, …)`.
+        numbering: goes on from it and advances it; None starts at 0.
+        item_indices: positions of the items in their data set; 0, 1, … by default.
+        purpose: `TRAINING` or `EVALUATION`.
+        executor: runs `env.branch` for different states at once (slow rewards).
+        policy_executor: runs different policies' `generate` at once (agents on devices of their own).
+
+    Raises:
+        ValueError: if the policies are not those of the env's agents, or a policy returns other numbers of completions than asked.
+    """
+    agents = env.possible_agents
+    if set(policies) != set(agents):
+        raise ValueError(f"policies must be given for {', '.join(agents)}, got {', '.join(policies) or 'none'}")
+    numbering = Numbering() if numbering is None else numbering
+    rows = list(items)
+    indices = list(range(len(rows))) if item_indices is None else list(item_indices)
+    roots = [
+        _Node(env.initial(row, (seed, purpose, numbering.episode + offset), index), root=offset)
+        for offset, (row, index) in enumerate(zip(rows, indices, strict=True))
+    ]
+    levels: list[list[_Node]] = []
+    live = roots
+    while live:
+        levels.append(live)
+        _sample(live, agents, policies, spec, policy_executor)
+        _advance(env, live, spec, executor)
+        live = [child for node in live for child in node.children if child is not None]
+    steps = _numbered(env, levels, len(roots), numbering)
+    numbering.episode += len(roots)
+    return steps
+
+
+def joint_choices(agents: Sequence[AgentID], spec: RolloutSpec) -> list[dict[AgentID, int]]:
+    """Which of its samples each agent plays in every joint action: aligned indices, or all combinations with agent 0 slowest."""
+    samples = range(spec.num_generations)
+    if spec.joint_mode == "aligned":
+        return [dict.fromkeys(agents, k) for k in samples]
+    return [dict(zip(agents, combination, strict=True)) for combination in itertools.product(samples, repeat=len(agents))]
+
+
+def _sample(
+    nodes: list[_Node], agents: Sequence[AgentID], policies: Mapping[AgentID, Policy], spec: RolloutSpec, executor: Executor | None
+) -> None:
+    """Draw every agent's completions at all nodes: one call per distinct policy object."""
+    teams: dict[int, list[AgentID]] = {}
+    for agent in agents:
+        teams.setdefault(id(policies[agent]), []).append(agent)
+
+    def generate(team: list[AgentID]) -> dict[AgentID, list[list[Completion]]]:
+        prompts = [node.state.observations[agent] for agent in team for node in nodes]
+        keys = [(*node.state.key, agents.index(agent)) for agent in team for node in nodes]
+        groups = policies[team[0]].generate(prompts, spec.num_generations, keys)
+        _check_groups(team, groups, len(prompts), spec.num_generations)
+        return {agent: groups[i * len(nodes) : (i + 1) * len(nodes)] for i, agent in enumerate(team)}
+
+    drawn: dict[AgentID, list[list[Completion]]] = {}
+    for part in _mapped(generate, list(teams.values()), executor):
+        drawn.update(part)
+    for index, node in enumerate(nodes):
+        node.completions = {agent: drawn[agent][index] for agent in agents}
+        node.choices = joint_choices(agents, spec)
+
+
+def _check_groups(team: Sequence[AgentID], groups: list[list[Completion]], prompts: int, n: int) -> None:
+    sizes = [len(group) for group in groups]
+    if sizes != [n] * prompts:
+        raise ValueError(f"the policy of {', '.join(team)} must return {n} completions for each of {prompts} prompts, got {sizes}")
+
+
+def _advance(env: BranchingEnv, nodes: list[_Node], spec: RolloutSpec, executor: Executor | None) -> None:
+    """Play every node's joint actions and open a child for each one the episode goes on from."""
+
+    def branch(node: _Node) -> list[Transition]:
+        joint_actions = [
+            {agent: node.completions[agent][k].text for agent, k in choice.items()} for choice in node.choices
+        ]
+        return env.branch(node.state, joint_actions)
+
+    for node, transitions in zip(nodes, _mapped(branch, nodes, executor), strict=True):
+        node.transitions = transitions
+        stopped = _exceeds(transitions, spec.early_termination_threshold)
+        node.children = [
+            None if stopped or transition.state.done else _Node(transition.state, node.root) for transition in transitions
+        ]
+
+
+def _exceeds(transitions: Sequence[Transition], threshold: float | None) -> bool:
+    if threshold is None:
+        return False
+    rewards = [reward for transition in transitions for reward in transition.rewards.values()]
+    return math.fsum(rewards) / len(rewards) > threshold
+
+
+def _mapped(function: Callable[[In], Out], values: Sequence[In], executor: Executor | None) -> list[Out]:
+    """The function's values in order; with an executor all finish before the first error is raised."""
+    if executor is None or len(values) < 2:
+        return [function(value) for value in values]
+    futures = [executor.submit(function, value) for value in values]
+    for future in futures:
+        future.exception()
+    return [future.result() for future in futures]
+
+
+def _numbered(env: BranchingEnv, levels: list[list[_Node]], episodes: int, numbering: Numbering) -> list[EnvStep]:
+    """The records, numbered as if the items had been collected one by one."""
+    by_episode: list[list[_Node]] = [[] for _ in range(episodes)]
+    for level in levels:
+        for node in level:
+            by_episode[node.root].append(node)
+    for nodes in by_episode:
+        for node in nodes:
+            node.state_id = numbering.state_id
+            numbering.state_id += 1
+    steps: list[EnvStep] = []
+    for offset, nodes in enumerate(by_episode):
+        for node in nodes:
+            steps.extend(_records(env, node, numbering, numbering.episode + offset))
+    return steps
+
+
+def _records(env: BranchingEnv, node: _Node, numbering: Numbering, episode: int) -> list[EnvStep]:
+    global_state = env.global_state(node.state)
+    records = []
+    for choice, transition, child in zip(node.choices, node.transitions, node.children, strict=True):
+        numbering.env_step += 1
+        reached = transition.state
+        records.append(
+            EnvStep(
+                env_step=numbering.env_step,
+                episode=episode,
+                state_id=node.state_id,
+                next_state_id=None if child is None else child.state_id,
+                turn=node.state.turn + 1,
+                prompts=node.state.observations,
+                completions={agent: node.completions[agent][k] for agent, k in choice.items()},
+                choice=choice,
+                rewards=transition.rewards,
+                terminated=reached.terminated,
+                truncated=reached.truncated,
+                next_prompts=None if reached.terminated else reached.observations,
+                global_state=global_state,
+                infos=transition.infos,
+            )
+        )
+    return records

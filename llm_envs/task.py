@@ -1,0 +1,124 @@
+"""A task: rows, formatters, a reward and a transition. It is checked when it is built and becomes an env with `TaskEnv(task)`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from llm_envs.formatters import Formatter, Formatters
+from llm_envs.rewards import RewardFunction, RewardProcessor, Rewards
+from llm_envs.transitions import ExternalTransition, Transitions
+from llm_envs.types import AgentID, Item
+
+_AGENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*(_[A-Za-z][A-Za-z0-9-]*)*_\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a team of agents has to do.
+
+    Attributes:
+        reward: a function, or named terms that are summed and each reported (`llm_envs.rewards`).
+        items: rows to start episodes from: a list of mappings, a Hugging Face `Dataset`, or an iterable without length.
+        eval_items: rows kept for evaluation; None means none.
+        agents: their number (`agent_0`, …), or their names, `<role>_<number>`.
+        formatters: what each agent reads (`llm_envs.formatters`); the row's `prompt` by default.
+        transition: what happens between turns (`llm_envs.transitions`); required with more than one turn.
+        num_turns: H. Reaching it ends the task: a termination.
+        reward_processor: float → float, applied to each agent's summed reward before training.
+        external_prompt_passthrough: take a transition's prompts as they are, instead of formatting them again as the row's `prompt`.
+        name: shown in messages and `metadata`.
+        max_prompt_length: longest observation, in characters.
+        max_completion_length: longest action of the action space, in characters.
+
+    Raises:
+        ValueError, TypeError: naming the option, its value and what is expected.
+    """
+
+    reward: RewardFunction | Mapping[str, RewardFunction]
+    items: Sequence[Item] | Iterable[Item]
+    eval_items: Sequence[Item] | Iterable[Item] | None = None
+    agents: int | Sequence[AgentID] = 2
+    formatters: Formatter | Sequence[Formatter] | None = None
+    transition: ExternalTransition | None = None
+    num_turns: int = 1
+    reward_processor: RewardProcessor | None = None
+    external_prompt_passthrough: bool = False
+    name: str = "task"
+    max_prompt_length: int = 2**20
+    max_completion_length: int = 2**20
+
+    def __post_init__(self) -> None:
+        for option in ("num_turns", "max_prompt_length", "max_completion_length"):
+            value = getattr(self, option)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{option} must be a whole number of at least 1, got {value!r}")
+        if self.num_turns > 1 and self.transition is None:
+            raise ValueError(f"num_turns={self.num_turns} needs a transition: what do the agents read in the second turn?")
+        if self.reward_processor is not None and not callable(self.reward_processor):
+            raise TypeError(f"reward_processor must be callable, got {self.reward_processor!r}")
+        check_items("items", self.items)
+        if self.eval_items is not None:
+            check_items("eval_items", self.eval_items)
+        # Building them settles every call, so that a function that does not fit fails here and not in the middle of a run.
+        self.build_formatters()
+        self.build_rewards()
+        self.build_transitions()
+
+    @property
+    def agent_ids(self) -> tuple[AgentID, ...]:
+        """The agents' names, in order."""
+        return agent_names(self.agents)
+
+    def build_formatters(self) -> Formatters:
+        """The formatters, settled."""
+        return Formatters(self.formatters, self.agent_ids)
+
+    def build_rewards(self) -> Rewards:
+        """The reward terms, settled."""
+        return Rewards(self.reward, self.agent_ids)
+
+    def build_transitions(self) -> Transitions | None:
+        """The transition, settled; None without one."""
+        return None if self.transition is None else Transitions(self.transition, self.agent_ids)
+
+
+def agent_names(agents: int | Sequence[AgentID]) -> tuple[AgentID, ...]:
+    """Checked names of the agents; `agent_0`, `agent_1`, … for a number.
+
+    Raises:
+        ValueError: for no agents, names that are not `<role>_<number>`, or one given twice.
+    """
+    if isinstance(agents, int):
+        if agents < 1 or isinstance(agents, bool):
+            raise ValueError(f"agents must be at least 1, got {agents}")
+        return tuple(f"agent_{number}" for number in range(agents))
+    names = tuple(agents)
+    wrong = [name for name in names if not isinstance(name, str) or not _AGENT_NAME.fullmatch(name)]
+    if isinstance(agents, str) or not names or wrong:
+        raise ValueError(f"agents must be a number or names of the form <role>_<number> (writer_0), got {agents!r}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"agents must have different names, got {names}")
+    return names
+
+
+def check_items(option: str, items: object) -> None:
+    """Refuse what cannot give rows.
+
+    Raises:
+        ValueError: naming the option, for a text, a single row, no iterable, no rows, or a first row that is no mapping.
+    """
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+        raise ValueError(f"{option} must be a list of rows, a Dataset or an iterable of rows, got {type(items).__name__}")
+    if isinstance(items, Sequence) or has_length(items):
+        if len(items) == 0:  # type: ignore[arg-type]
+            raise ValueError(f"{option} has no rows")
+        first = items[0]  # type: ignore[index]
+        if not isinstance(first, Mapping):
+            raise ValueError(f"{option} must hold mappings, but row 0 is {type(first).__name__}: {first!r}")
+
+
+def has_length(items: object) -> bool:
+    """Whether rows can be counted and fetched by position."""
+    return hasattr(items, "__len__") and hasattr(items, "__getitem__")
