@@ -1,0 +1,258 @@
+"""The distribution tokens are drawn from, and the loop that draws them.
+
+One function, `support`, decides which tokens may be drawn; `draw` samples from it and `token_logprobs` scores under it, so what is
+trained is what was sampled: temperature first, then top-k, then top-p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+# Above this many tokens an inverse cdf first looks for the block of tokens, then inside it: a plain cumulative sum is serial.
+_BLOCK = 128
+_BLOCKWISE_FROM = 4096
+# Sequences that ended leave the batch once they are at least this share of it: leaving costs a copy of the cache.
+_COMPACT_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How completions are drawn.
+
+    Attributes:
+        temperature: divides the logits; 0 takes the most probable token (generation only: nothing can be trained on it).
+        top_p: the smallest set of tokens with at least this probability, after top-k; 1 turns it off.
+        top_k: only the k most probable tokens; None or 0 turns it off. Tokens tied with the last kept one are kept.
+        max_new_tokens: tokens a completion may have, the end token included.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    max_new_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise ValueError(f"temperature must be a finite number of at least 0, got {self.temperature!r}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], got {self.top_p!r}")
+        if self.top_k is not None and (int(self.top_k) != self.top_k or self.top_k < 0):
+            raise ValueError(f"top_k must be None, 0 (both: off) or a positive integer, got {self.top_k!r}")
+        if int(self.max_new_tokens) != self.max_new_tokens or self.max_new_tokens < 0:
+            raise ValueError(f"max_new_tokens must be an integer of at least 0, got {self.max_new_tokens!r}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is taken."""
+        return self.temperature == 0
+
+    @property
+    def truncated(self) -> bool:
+        """Whether some tokens can be out of reach."""
+        return bool(self.top_k) or self.top_p < 1
+
+
+def support(scaled: Tensor, sampling: SamplingConfig) -> Tensor:
+    """Which tokens can be drawn [N, V]: those that top-k, then top-p leave.
+
+    Args:
+        scaled: logits over temperature [N, V].
+        sampling: with `top_k` or `top_p` switched on.
+    """
+    threshold = scaled.new_full((scaled.shape[0], 1), -float("inf"))
+    top: Tensor | None = None
+    if sampling.top_k:
+        top = scaled.topk(min(sampling.top_k, scaled.shape[-1]), dim=-1).values
+        threshold = top[:, -1:]
+    if sampling.top_p < 1:
+        kept = scaled.masked_fill(scaled < threshold, -float("inf")) if sampling.top_k else scaled
+        threshold = torch.maximum(threshold, _top_p_threshold(kept, sampling.top_p, top))
+    return scaled >= threshold
+
+
+def _top_p_threshold(kept: Tensor, top_p: float, top: Tensor | None) -> Tensor:
+    """Smallest logit [N, 1] of the smallest set that has `top_p` of the probability; `top`: the largest logits, sorted, if known.
+
+    Without them a full sort is avoided: the set is usually small, so a growing number of largest logits is looked at.
+    """
+    total = kept.logsumexp(-1, keepdim=True)
+    vocabulary = kept.shape[-1]
+    width = vocabulary if top is not None else min(64, vocabulary)
+    while True:
+        values = kept.topk(width, dim=-1).values if top is None else top
+        before = (values - total).exp().cumsum(-1)
+        # A token belongs to the set if the more probable ones do not reach top_p yet: the first one always does.
+        belongs = torch.cat([torch.ones_like(before[:, :1], dtype=torch.bool), before[:, :-1] < top_p], dim=-1)
+        if width == vocabulary or bool((before[:, -1] >= top_p).all()):
+            last = belongs.sum(-1, keepdim=True) - 1
+            return values.gather(-1, last)
+        width = min(width * 8, vocabulary)
+
+
+def _sampled_logits(logits: Tensor, sampling: SamplingConfig, drawn: Tensor | None = None) -> Tensor:
+    """Logits [N, V] of the sampling distribution in float32, -inf outside its support (`drawn` [N] is always inside)."""
+    scaled = logits.float()
+    if sampling.temperature != 1:
+        scaled = scaled / sampling.temperature
+    if not sampling.truncated:
+        return scaled
+    mask = support(scaled.detach(), sampling)
+    if drawn is not None:
+        mask.scatter_(-1, drawn.unsqueeze(-1), True)
+    return scaled.masked_fill(~mask, -float("inf"))
+
+
+def token_logprobs(logits: Tensor, tokens: Tensor, sampling: SamplingConfig) -> Tensor:
+    """Log-probabilities [N] of tokens under the distribution they were sampled from, differentiable, in nats, float32.
+
+    When the weights have moved since, a sampled token may have left the truncated support; it is added to it, so its
+    log-probability stays finite.
+
+    Args:
+        logits: of the model [N, V].
+        tokens: as sampled [N].
+        sampling: with a temperature above 0.
+    """
+    check_trainable(sampling)
+    scaled = _sampled_logits(logits, sampling, tokens)
+    return -torch.nn.functional.cross_entropy(scaled, tokens, reduction="none")
+
+
+def check_trainable(sampling: SamplingConfig) -> None:
+    """Raise for a distribution that nothing can be trained on."""
+    if sampling.greedy:
+        raise ValueError("temperature 0 (greedy) has no log-probabilities to train on: use a temperature above 0")
+
+
+def draw(logits: Tensor, uniforms: Tensor, sampling: SamplingConfig) -> tuple[Tensor, Tensor]:
+    """One token for each row [N] and its log-probability [N]; a greedy choice is certain, so its log-probability is 0.
+
+    Args:
+        logits: of the model [N, V].
+        uniforms: one number in [0, 1) for each row [N]; the token is where it falls in the cumulative distribution.
+        sampling: the distribution.
+    """
+    if sampling.greedy:
+        tokens = logits.argmax(-1)
+        return tokens, torch.zeros_like(tokens, dtype=torch.float32)
+    probabilities = torch.softmax(_sampled_logits(logits, sampling), dim=-1)
+    tokens = inverse_cdf(probabilities, uniforms)
+    return tokens, probabilities.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).log()
+
+
+def inverse_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """Positions [N] at which `uniforms` of the total weight is passed; one of weight 0 is never returned.
+
+    Args:
+        weights: not negative, some above 0 [N, V].
+        uniforms: in [0, 1) [N].
+    """
+    count = weights.shape[-1]
+    if count < _BLOCKWISE_FROM:
+        return _search(weights, uniforms.to(weights.dtype) * weights.sum(-1))[0]
+    padded = torch.nn.functional.pad(weights, (0, -count % _BLOCK)) if count % _BLOCK else weights
+    blocks = padded.view(weights.shape[0], -1, _BLOCK)
+    sums = blocks.sum(-1)
+    block, rest = _search(sums, uniforms.to(weights.dtype) * sums.sum(-1))
+    inside = blocks[torch.arange(weights.shape[0], device=weights.device), block]
+    return block * _BLOCK + _search(inside, rest)[0]
+
+
+def _search(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """First position [N] whose cumulative weight exceeds the target, and what is left of the target there [N]."""
+    cumulative = weights.cumsum(-1)
+    total = cumulative[:, -1:]
+    # Below the total even after rounding: else a number close to 1 would fall behind the last token that has any weight.
+    targets = torch.minimum(targets.unsqueeze(-1), torch.nextafter(total, torch.zeros_like(total)))
+    if weights.device.type == "cpu":
+        position = torch.searchsorted(cumulative, targets, right=True)
+    else:
+        # Parallel sums are not monotone to the last bit, so a token of weight 0 could be met first.
+        position = ((cumulative > targets) & (weights > 0)).to(torch.uint8).argmax(-1, keepdim=True)
+    before = cumulative.gather(-1, position) - weights.gather(-1, position)
+    return position.squeeze(-1), (targets - before).clamp_min(0).squeeze(-1)
+
+
+class Decoding(Protocol):
+    """A batch of sequences that grows token by token.
+
+    Attributes:
+        logits: of each row's next token [B, V].
+    """
+
+    logits: Tensor
+
+    def step(self, tokens: Tensor) -> None:
+        """Append one token to each row [B] and bring `logits` up to date."""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Sequences as drawn.
+
+    Attributes:
+        tokens: ids [B][T], an end token included.
+        logprobs: of each, nats [B][T].
+        stopped: whether an end token was drawn [B].
+    """
+
+    tokens: list[list[int]]
+    logprobs: list[list[float]]
+    stopped: list[bool]
+
+
+@torch.no_grad()
+def decode(start: Callable[[], Decoding], uniforms: Tensor, sampling: SamplingConfig, end_ids: Collection[int]) -> Drawn:
+    """Sequences drawn until an end token or the limit, all rows together; rows that ended leave the batch.
+
+    Args:
+        start: begins the batch: called only if something is to be drawn.
+        uniforms: one stream a row, one number a token [B, max_new_tokens].
+        sampling: the distribution and the limit.
+        end_ids: tokens that end a sequence.
+    """
+    count, limit = uniforms.shape
+    if limit == 0 or count == 0:
+        return Drawn([[] for _ in range(count)], [[] for _ in range(count)], [False] * count)
+    state = start()
+    device = state.logits.device
+    uniforms = uniforms.to(device)
+    ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
+    tokens = torch.zeros(count, limit, dtype=torch.long, device=device)
+    logprobs = torch.zeros(count, limit, dtype=torch.float32, device=device)
+    lengths = torch.full((count,), limit, dtype=torch.long, device=device)
+    rows = torch.arange(count, device=device)  # which sequence each row of the batch is
+    live = torch.ones(count, dtype=torch.bool, device=device)  # of the batch's rows
+    for position in range(limit):
+        drawn, scores = draw(state.logits, uniforms[rows, position], sampling)
+        tokens[rows, position], logprobs[rows, position] = drawn, scores
+        ended = torch.isin(drawn, ends) & live
+        if bool(ended.any()):
+            lengths[rows[ended]] = position + 1
+            live = live & ~ended
+            remaining = int(live.sum())
+            if remaining == 0:
+                break
+            if remaining <= (1 - _COMPACT_SHARE) * len(rows) and position + 1 < limit:
+                kept = live.nonzero().squeeze(-1)
+                rows, drawn, live = rows[kept], drawn[kept], live[kept]
+                state.keep(kept)
+        if position + 1 < limit:
+            state.step(drawn)
+    stopped = torch.isin(tokens[torch.arange(count, device=device), lengths - 1], ends)
+    sizes = lengths.tolist()
+    return Drawn(_cut(tokens.tolist(), sizes), _cut(logprobs.tolist(), sizes), stopped.tolist())
+
+
+def _cut(table: list[list], sizes: Sequence[int]) -> list[list]:
+    return [row[:size] for row, size in zip(table, sizes, strict=True)]
