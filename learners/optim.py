@@ -1,0 +1,245 @@
+"""How gradients become weights: AdamW, accumulation over mini-batches, clipping, a learning-rate schedule, exact resume.
+
+One `PolicyOptimizer` for each distinct set of parameters: agents that share a policy share it. It knows nothing of losses or of
+agents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+Schedule: TypeAlias = Literal["constant", "linear", "cosine"]
+OptimizerFactory: TypeAlias = Callable[[list[Parameter], float], torch.optim.Optimizer]
+
+SCHEDULES: tuple[Schedule, ...] = ("constant", "linear", "cosine")
+
+
+class PolicyOptimizer:
+    """Steps one set of parameters.
+
+    A mini-batch is any number of `backward` calls, one a micro-batch, whose losses sum to the mini-batch's; then `step`. An update
+    takes the mean gradient of `gradient_accumulation_steps` mini-batches. `flush` makes one of fewer, divided by how many they are,
+    where data end. Nothing is rounded away: until the division the gradients are plain sums.
+
+    A loss or gradient that is not finite raises before any weight changes. The gradients gathered so far are dropped with it.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        *,
+        learning_rate: float,
+        weight_decay: float = 0.01,
+        adam_betas: tuple[float, float] = (0.9, 0.999),
+        adam_epsilon: float = 1e-8,
+        max_grad_norm: float | None = None,
+        lr_scheduler_type: Schedule = "constant",
+        warmup_steps: int = 0,
+        lr_decay_steps: int | None = None,
+        gradient_accumulation_steps: int = 1,
+        factory: OptimizerFactory | None = None,
+    ) -> None:
+        """An optimiser at its first update.
+
+        Args:
+            parameters: what to train, each once.
+            learning_rate: at its highest.
+            weight_decay: decoupled, of every parameter.
+            adam_betas: decay of the first and second moments.
+            adam_epsilon: added to the root of the second moment.
+            max_grad_norm: a longer gradient is shortened to this 2-norm; None leaves it.
+            lr_scheduler_type: see `schedule_factor`.
+            warmup_steps: updates.
+            lr_decay_steps: updates.
+            gradient_accumulation_steps: mini-batches an update.
+            factory: makes another optimiser than AdamW from parameters and learning rate; the Adam options are its own affair then.
+
+        Raises:
+            ValueError: nothing to train, a parameter given twice, or a schedule without its end.
+        """
+        self.parameters = list(parameters)
+        if not self.parameters:
+            raise ValueError("there are no parameters to train")
+        if len({id(parameter) for parameter in self.parameters}) < len(self.parameters):
+            raise ValueError("a parameter is given twice; tied weights count once")
+        self._learning_rate = learning_rate
+        self._max_grad_norm = max_grad_norm
+        self._schedule = (lr_scheduler_type, warmup_steps, lr_decay_steps)
+        schedule_factor(0, *self._schedule)
+        self._window = gradient_accumulation_steps
+        if factory is None:
+            fused = all(parameter.device.type in ("cpu", "cuda") for parameter in self.parameters)
+            self._optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+                self.parameters, lr=learning_rate, betas=adam_betas, eps=adam_epsilon, weight_decay=weight_decay, fused=fused
+            )
+        else:
+            self._optimizer = factory(self.parameters, learning_rate)
+        self.updates = 0
+        self._drop()
+
+    @property
+    def learning_rate(self) -> float:
+        """What the next update uses."""
+        return self._learning_rate * schedule_factor(self.updates, *self._schedule)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of a micro-batch's loss.
+
+        Args:
+            loss: scalar; the losses of a mini-batch sum to its own.
+
+        Raises:
+            FloatingPointError: the loss is NaN or infinite.
+        """
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            self._drop()
+            raise FloatingPointError(f"the loss of update {self.updates + 1} is {value}; weights are unchanged")
+        loss.backward()
+        self._unfinished = True
+
+    def step(self) -> float | None:
+        """End a mini-batch; 2-norm of the gradient, before clipping, if that made an update, else None.
+
+        Raises:
+            FloatingPointError: the gradient is NaN or infinite.
+        """
+        self._mini_batches += 1
+        self._unfinished = False
+        return self._update() if self._mini_batches >= self._window else None
+
+    def flush(self) -> float | None:
+        """Update with the mini-batches that are waiting; the gradient's norm, or None where there are none.
+
+        Raises:
+            FloatingPointError: the gradient is NaN or infinite.
+            RuntimeError: a mini-batch was begun and not ended by `step`.
+        """
+        if self._unfinished:
+            raise RuntimeError("a mini-batch is open: call step() before flush()")
+        return self._update() if self._mini_batches else None
+
+    def _update(self) -> float:
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if self._mini_batches > 1:
+            for gradient in gradients:
+                gradient.div_(self._mini_batches)
+        norm = self._checked_norm(gradients)
+        if self._max_grad_norm is not None and norm > self._max_grad_norm:
+            for gradient in gradients:
+                gradient.mul_(self._max_grad_norm / norm)
+        # Set each time from this object's own options: a rate changed between two runs holds after a resume.
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.learning_rate
+        self._optimizer.step()
+        self.updates += 1
+        self._drop()
+        return norm
+
+    def _checked_norm(self, gradients: Sequence[Tensor]) -> float:
+        norm = gradient_norm(gradients)
+        if math.isfinite(norm):
+            return norm
+        bad = [
+            f"{position} (shape {tuple(parameter.shape)})"
+            for position, parameter in enumerate(self.parameters)
+            if parameter.grad is not None and not torch.isfinite(parameter.grad).all()
+        ]
+        self._drop()
+        where = f"parameters {', '.join(bad)}" if bad else "its norm, which overflows"
+        raise FloatingPointError(f"the gradient of update {self.updates + 1} is {norm}, from {where}; weights are unchanged")
+
+    def _drop(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        self._mini_batches = 0
+        self._unfinished = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything an exact resume needs: moments, number of updates, gradients of a window that is not full.
+
+        Nested dicts of tensors and JSON values. The tensors are the optimiser's own, not copies. Options are left out: they come
+        from the configuration of the run that loads it.
+        """
+        state = self._optimizer.state
+        return {
+            "updates": self.updates,
+            "mini_batches": self._mini_batches,
+            "unfinished": self._unfinished,
+            "shapes": [list(parameter.shape) for parameter in self.parameters],
+            "moments": {str(i): dict(state[p]) for i, p in enumerate(self.parameters) if p in state},
+            "gradients": {str(i): p.grad for i, p in enumerate(self.parameters) if p.grad is not None},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`'s state; tensors are copied, to the device and precision of the parameters.
+
+        Raises:
+            ValueError: it is of other parameters. Nothing has changed then.
+        """
+        shapes = [list(parameter.shape) for parameter in self.parameters]
+        if state["shapes"] != shapes:
+            raise ValueError(f"optimiser state of {_summary(state['shapes'])} cannot be loaded for {_summary(shapes)}")
+        self._optimizer.load_state_dict(
+            {
+                "state": {int(i): {k: _copied(v) for k, v in moments.items()} for i, moments in state["moments"].items()},
+                "param_groups": self._optimizer.state_dict()["param_groups"],
+            }
+        )
+        self._drop()
+        for position, gradient in state["gradients"].items():
+            parameter = self.parameters[int(position)]
+            parameter.grad = gradient.to(device=parameter.device, dtype=parameter.dtype, copy=True)
+        self.updates = state["updates"]
+        self._mini_batches = state["mini_batches"]
+        self._unfinished = state["unfinished"]
+
+
+def schedule_factor(update: int, kind: Schedule, warmup_steps: int = 0, decay_steps: int | None = None) -> float:
+    """Share of the highest learning rate that an update uses, in [0, 1].
+
+    With u updates done and w of warm-up: (u + 1)/w while u < w, so that the first update moves already and update w has the full
+    rate. Then, with d updates of decay, p = (u − w)/(d − w) up to 1: constant 1, linear 1 − p, cosine (1 + cos πp)/2.
+
+    Args:
+        update: u, updates done so far.
+        kind: the schedule after the warm-up.
+        warmup_steps: w.
+        decay_steps: d, the update at which linear and cosine reach 0, warm-up included.
+
+    Raises:
+        ValueError: an unknown kind, or linear or cosine without `decay_steps` or with no more of them than of warm-up.
+    """
+    if kind not in SCHEDULES:
+        raise ValueError(f"lr_scheduler_type must be one of {', '.join(SCHEDULES)}, got {kind!r}")
+    if kind != "constant" and (decay_steps is None or decay_steps <= warmup_steps):
+        raise ValueError(f"lr_scheduler_type {kind!r} needs lr_decay_steps above warmup_steps {warmup_steps}, got {decay_steps}")
+    if update < warmup_steps:
+        return (update + 1) / warmup_steps
+    if kind == "constant" or decay_steps is None:
+        return 1.0
+    progress = min((update - warmup_steps) / (decay_steps - warmup_steps), 1.0)
+    return 1.0 - progress if kind == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def gradient_norm(gradients: Sequence[Tensor]) -> float:
+    """2-norm of all gradients together, taken in float32 or better; 0 without any."""
+    if not gradients:
+        return 0.0
+    device = gradients[0].device
+    norms = [torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32)).to(device) for g in gradients]
+    return float(torch.linalg.vector_norm(torch.stack(norms)))
+
+
+def _copied(value: object) -> object:
+    # torch keeps a loaded tensor itself where device and precision agree; two optimisers would then share their moments.
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _summary(shapes: Sequence[Sequence[int]]) -> str:
+    return f"{len(shapes)} parameters with {sum(math.prod(shape) for shape in shapes):,} numbers"
