@@ -3,114 +3,101 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
-_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
-_KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@dataclass(frozen=True)
 class SettledCall:
-    """A function together with the one way it is called.
+    """A user's function together with the one way it is called: with `arguments`, and with those of `keywords` that it wants.
+
+    A parameter named as a keyword is given that keyword, wherever it stands and whatever its kind; `**kwargs` is given all the others.
+    The arguments go to the remaining parameters in their order (those without a default first), and what is left to `*args`.
+
+    Args:
+        function: the user's.
+        role: what it is for, in errors: "reward function".
+        arguments: a word for each positional argument, in order; all must be taken.
+        keywords: names offered.
 
     Attributes:
-        function: the user's function.
         name: how errors name it.
-        order: what goes by position: an argument's index, or a keyword's name.
-        slots: parameter names that take arguments by keyword, with the argument's index.
-        rest: index from which all further arguments go to `*args`; None without one.
-        keywords: keywords that go by name.
-        required: those of the keywords that have no default.
+        required: those of the keywords that it has no default for.
+
+    Raises:
+        TypeError: if it is no function, is async, its signature cannot be read, or it cannot be called so.
     """
 
-    function: Callable[..., Any]
-    name: str
-    order: tuple[int | str, ...]
-    slots: tuple[tuple[str, int], ...]
-    rest: int | None
-    keywords: tuple[str, ...]
-    required: frozenset[str]
+    def __init__(self, function: Callable[..., Any], *, role: str, arguments: Sequence[str], keywords: Sequence[str]) -> None:
+        if not callable(function):
+            raise TypeError(f"{role} must be callable, got {function!r}")
+        self.function = function
+        self.role = role
+        self.name = f"{role} {function_name(function)}"
+        self._arguments = tuple(arguments)
+        self._keywords = tuple(keywords)
+        if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
+            raise TypeError(f"{self.name} is async: make it a plain function, nothing here awaits it")
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError as error:
+            raise TypeError(f"{self.name}: its signature cannot be read; wrap it in a def") from error
+        parameters = list(self._signature.parameters.values())
+        self._rest = _name_of(parameters, inspect.Parameter.VAR_POSITIONAL)
+        self._others = _name_of(parameters, inspect.Parameter.VAR_KEYWORD)
+        self._named = [p for p in parameters if p.name in self._keywords and p.name not in (self._rest, self._others)]
+        free = [p for p in parameters if p not in self._named and p.kind in _POSITIONAL]
+        self._check(parameters, free)
+        by_need = sorted(free, key=lambda p: p.default is not p.empty)  # stable: in order, those without a default first
+        self._filled = [p.name for p in sorted(by_need[: len(arguments)], key=parameters.index)]
+        self.required = frozenset(p.name for p in self._named if p.default is p.empty)
 
     def takes(self, keyword: str) -> bool:
         """Whether the function is given this keyword."""
-        return keyword in self.keywords or keyword in self.order
+        return self._others is not None or any(p.name == keyword for p in self._named)
 
     def __call__(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        """The function's value for these arguments; keywords it does not name are left out."""
-        positional = [arguments[key] if isinstance(key, int) else keywords[key] for key in self.order]
-        if self.rest is not None:
-            positional += arguments[self.rest :]
-        named = {name: arguments[index] for name, index in self.slots}
-        named.update((name, keywords[name]) for name in self.keywords if name in keywords)
-        return self.function(*positional, **named)
+        """The function's value; of the offered keywords any may be left out that it has a default for."""
+        values = dict(zip(self._filled, arguments, strict=False))
+        values.update((p.name, keywords.get(p.name, p.default)) for p in self._named)
+        if self._rest is not None:
+            values[self._rest] = tuple(arguments[len(self._filled) :])
+        if self._others is not None:
+            values[self._others] = {name: value for name, value in keywords.items() if name not in values}
+        bound = inspect.BoundArguments(self._signature, values)  # type: ignore[arg-type]  # any mapping will do
+        return self.function(*bound.args, **bound.kwargs)
+
+    def __reduce__(self) -> tuple[Callable[..., SettledCall], tuple[Any, ...]]:
+        # A signature holds default values, which need not survive pickling where the function does.
+        return _settled_again, (self.function, self.role, self._arguments, self._keywords)
+
+    def _check(self, parameters: Sequence[inspect.Parameter], free: Sequence[inspect.Parameter]) -> None:
+        given = ", ".join(self._arguments) or "no arguments"
+        unknown = [p.name for p in free if p.default is p.empty][len(self._arguments) :]
+        unknown += [
+            p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p not in self._named and p.default is p.empty
+        ]
+        if unknown:
+            raise TypeError(
+                f"{self.name} requires {', '.join(map(repr, unknown))}, which it would not be given: "
+                f"it gets {given} and may name {', '.join(self._keywords)}"
+            )
+        if len(free) < len(self._arguments) and self._rest is None:
+            raise TypeError(f"{self.name} takes {len(free)} of the {len(self._arguments)} arguments it is given: {given}")
 
 
-def settle(function: Callable[..., Any], *, role: str, arguments: Sequence[str], keywords: Collection[str]) -> SettledCall:
-    """The one way to call `function` with all `arguments` and those `keywords` that it names or takes through `**kwargs`.
-
-    Args:
-        function: the user's function.
-        role: what it is for, in errors: "reward function".
-        arguments: a word for each positional argument, in order; all must be taken.
-        keywords: names offered; a parameter of that name gets it, wherever it stands and whatever its kind.
-
-    Raises:
-        TypeError: if it is no function, its signature cannot be read, or it cannot be called so.
-    """
-    name = f"{role} {function_name(function)}"
-    if not callable(function):
-        raise TypeError(f"{role} must be callable, got {function!r}")
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except ValueError as error:
-        raise TypeError(f"{name}: its signature cannot be read; wrap it in a def") from error
-    star = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    offered = [p for p in parameters if p.name in keywords and p.kind in (_EITHER, _KEYWORD_ONLY)]
-    free = [p for p in parameters if p not in offered and p.kind in (_POSITIONAL_ONLY, _EITHER)]
-    _refuse_unknown(name, parameters, free, offered, arguments, keywords, star)
-    required = [p for p in free if p.default is p.empty]
-    spare = [p for p in free if p.default is not p.empty]
-    filled = sorted((required + spare)[: len(arguments)], key=parameters.index)
-    by_name = tuple(p.name for p in offered) if not takes_any else tuple(sorted(keywords))
-    needed = frozenset(p.name for p in offered if p.default is p.empty)
-    if star:
-        # Parameters before *args can only be filled by position, the offered keywords among them too.
-        order: list[int | str] = []
-        for parameter in parameters:
-            if parameter in filled:
-                order.append(filled.index(parameter))
-            elif parameter in offered and parameter.kind is _EITHER:
-                order.append(parameter.name)
-        return SettledCall(function, name, tuple(order), (), len(filled), tuple(k for k in by_name if k not in order), needed)
-    order = [i for i, p in enumerate(filled) if p.kind is _POSITIONAL_ONLY]
-    slots = tuple((p.name, i) for i, p in enumerate(filled) if p.kind is _EITHER)
-    return SettledCall(function, name, tuple(order), slots, None, by_name, needed)
+def _settled_again(function: Callable[..., Any], role: str, arguments: Sequence[str], keywords: Sequence[str]) -> SettledCall:
+    return SettledCall(function, role=role, arguments=arguments, keywords=keywords)
 
 
-def _refuse_unknown(name, parameters, free, offered, arguments, keywords, star) -> None:
-    required = [p for p in free if p.default is p.empty]
-    unknown = [p.name for p in required[len(arguments) :]]
-    unknown += [p.name for p in parameters if p.kind is _KEYWORD_ONLY and p not in offered and p.default is p.empty]
-    if unknown:
-        raise TypeError(
-            f"{name} requires {', '.join(map(repr, unknown))}, which it would not be given: "
-            f"it gets {_listing(arguments) or 'no arguments'} and may name {', '.join(sorted(keywords))}"
-        )
-    if len(free) < len(arguments) and not star:
-        raise TypeError(f"{name} takes {len(free)} of the {len(arguments)} arguments it is given: {_listing(arguments)}")
-
-
-def _listing(arguments: Sequence[str]) -> str:
-    return ", ".join(arguments)
+def _name_of(parameters: Sequence[inspect.Parameter], kind: object) -> str | None:
+    return next((p.name for p in parameters if p.kind is kind), None)
 
 
 def function_name(function: object) -> str:
-    """A function's name for messages: its qualified name, or its type's for callable objects."""
-    if inspect.isroutine(function) or inspect.isclass(function):
-        return f"{function.__qualname__!r}"
-    inner = function.func if hasattr(function, "func") else function
-    return f"{inner.__qualname__!r}" if inspect.isroutine(inner) else f"{type(function).__qualname__!r}"
+    """A function's name for messages: its qualified name; for a `partial` its function's; for other callable objects their type's."""
+    inner = function.func if hasattr(function, "func") else function  # type: ignore[attr-defined]
+    if inspect.isroutine(inner) or inspect.isclass(inner):
+        return repr(inner.__qualname__)
+    return repr(type(inner).__qualname__)

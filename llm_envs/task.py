@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from llm_envs.formatters import Formatter, Formatters
@@ -31,6 +31,7 @@ class Task:
         name: shown in messages and `metadata`.
         max_prompt_length: longest observation, in characters.
         max_completion_length: longest action of the action space, in characters.
+        reference: `f(item)` → one text for each agent; played in every turn they earn the most on this row. For tests and audits.
 
     Raises:
         ValueError, TypeError: naming the option, its value and what is expected.
@@ -48,6 +49,7 @@ class Task:
     name: str = "task"
     max_prompt_length: int = 2**20
     max_completion_length: int = 2**20
+    reference: Callable[[Item], Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
         for option in ("num_turns", "max_prompt_length", "max_completion_length"):
@@ -58,6 +60,8 @@ class Task:
             raise ValueError(f"num_turns={self.num_turns} needs a transition: what do the agents read in the second turn?")
         if self.reward_processor is not None and not callable(self.reward_processor):
             raise TypeError(f"reward_processor must be callable, got {self.reward_processor!r}")
+        if self.reference is not None and not callable(self.reference):
+            raise TypeError(f"reference must be callable, got {self.reference!r}")
         check_items("items", self.items)
         if self.eval_items is not None:
             check_items("eval_items", self.eval_items)
