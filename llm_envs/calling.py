@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -93,6 +95,48 @@ def _settled_again(function: Callable[..., Any], role: str, arguments: Sequence[
 
 def _name_of(parameters: Sequence[inspect.Parameter], kind: object) -> str | None:
     return next((p.name for p in parameters if p.kind is kind), None)
+
+
+class _Required(enum.Enum):
+    REQUIRED = "required"
+
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = _Required.REQUIRED
+"""Stands for the default of an option that has none."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a factory may be given by name.
+
+    Attributes:
+        defaults: every named option with its default, `REQUIRED` without one.
+        open_ended: whether it takes any other name as well (`**kwargs`).
+    """
+
+    defaults: Mapping[str, Any]
+    open_ended: bool
+
+
+def keyword_options(function: Callable[..., Any]) -> Options:
+    """The options of a function that is called with keywords only.
+
+    Raises:
+        TypeError: if its signature cannot be read, or it needs an argument that has no name for callers.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError as error:
+        raise TypeError(f"{function_name(function)}: its signature cannot be read; wrap it in a def") from error
+    unnamed = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
+    if unnamed:
+        raise TypeError(f"{function_name(function)} needs {unnamed[0]!r} by position; options are given by name")
+    named = (p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+    defaults = {p.name: REQUIRED if p.default is p.empty else p.default for p in named}
+    return Options(defaults, open_ended=any(p.kind is p.VAR_KEYWORD for p in parameters))
 
 
 def function_name(function: object) -> str:

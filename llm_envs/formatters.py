@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from llm_envs.calling import SettledCall, settle
+from llm_envs.calling import SettledCall
 from llm_envs.types import AgentID, ChatPrompt, Item
 
 Formatter: TypeAlias = Callable[..., "str | Iterable[Mapping[str, str]]"]
@@ -31,7 +31,7 @@ class Formatters:
         if len(formatters) != len(agents):
             raise ValueError(f"formatters must be one function or one for each of {len(agents)} agents, got {len(formatters)}")
         self._calls: dict[AgentID, SettledCall] = {
-            agent: settle(f, role=f"formatter of {agent}", arguments=["the item"], keywords=["external_prompts"])
+            agent: SettledCall(f, role=f"formatter of {agent}", arguments=["the item"], keywords=["external_prompts"])
             for agent, f in zip(agents, formatters, strict=True)
         }
 

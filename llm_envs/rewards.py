@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from llm_envs.calling import SettledCall, settle
+from llm_envs.calling import SettledCall
 from llm_envs.types import AgentID, Item, JointAction, State
 
 RewardFunction: TypeAlias = Callable[..., Any]
@@ -54,7 +54,7 @@ class Rewards:
             raise ValueError("reward must be a function or at least one named term, got an empty mapping")
         arguments = [f"the list of {agent}'s completions" for agent in self.agents]
         self._calls: dict[str, SettledCall] = {
-            term: settle(f, role="reward function", arguments=arguments, keywords=KEYWORDS) for term, f in functions.items()
+            term: SettledCall(f, role="reward function", arguments=arguments, keywords=KEYWORDS) for term, f in functions.items()
         }
 
     def __call__(self, state: State, joint_actions: Sequence[JointAction]) -> list[Score]:

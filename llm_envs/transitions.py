@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from llm_envs.calling import settle
+from llm_envs.calling import SettledCall
 from llm_envs.formatters import as_prompt
 from llm_envs.types import AgentID, JointAction, State
 
@@ -43,7 +43,7 @@ class Transitions:
 
     def __init__(self, transition: ExternalTransition, agents: Sequence[AgentID]) -> None:
         self.agents = tuple(agents)
-        self._call = settle(transition, role="external transition", arguments=[], keywords=KEYWORDS)
+        self._call = SettledCall(transition, role="external transition", arguments=[], keywords=KEYWORDS)
 
     def __call__(self, state: State, action: JointAction, rewards: Mapping[AgentID, float]) -> list[str] | None:
         """One next prompt for each agent, None if the episode ends here.
