@@ -56,11 +56,8 @@ class EnvSpec:
         """
         if not isinstance(self.factory, str):
             return self.factory
-        module, _, name = self.factory.partition(":")
         try:
-            target: Any = importlib.import_module(module)
-            for part in name.split("."):
-                target = getattr(target, part)
+            target = _imported(self.factory)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise ImportError(f"{self.id} ({self.source}) cannot be loaded from {self.factory!r}: {reason}") from error
@@ -89,8 +86,8 @@ class EnvSpec:
             return TaskEnv(built, render_mode=render_mode)
         if not isinstance(built, ParallelEnv):
             raise TypeError(f"{self.id} must give a Task or a ParallelEnv, but its factory returned {built!r}")
-        if built.render_mode != render_mode and render_mode is not None:
-            raise TypeError(f"{self.id} has no option 'render_mode'; its env has render_mode={built.render_mode!r}")
+        if render_mode is not None and "render_mode" not in chosen:
+            raise TypeError(f"{self.id} has no option 'render_mode'; its options: {', '.join(known.defaults) or 'none'}")
         return built
 
     def _refuse(self, known: Options, chosen: Mapping[str, Any]) -> None:
@@ -211,6 +208,14 @@ def _without_alias(name: str, known: Options, chosen: dict[str, Any]) -> dict[st
     if chosen.get("num_turns", cycles) != cycles:
         raise TypeError(f"{name}: max_cycles={cycles} is another name of num_turns={chosen['num_turns']}; give one")
     return {**chosen, "num_turns": cycles}
+
+
+def _imported(target: str) -> Any:
+    module, _, name = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
 def _check_target(target: str) -> str:
