@@ -57,7 +57,7 @@ class EnvSpec:
         if not isinstance(self.factory, str):
             return self.factory
         try:
-            target = _imported(self.factory)
+            target: Factory | Task = _imported(self.factory)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise ImportError(f"{self.id} ({self.source}) cannot be loaded from {self.factory!r}: {reason}") from error
