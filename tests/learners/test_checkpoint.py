@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -278,16 +279,15 @@ while True:
 """
 
 
-def start_saver(directory):
-    process = subprocess.Popen([sys.executable, "-c", SAVER, str(directory)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "started\n"
-    return process
-
-
-def kill(process):
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+@contextmanager
+def saver(directory):
+    """A process that saves without end, killed on the way out, whatever happens."""
+    with subprocess.Popen([sys.executable, "-c", SAVER, str(directory)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "started\n"
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
 
 
 def check_after_kill(directory, seen):
@@ -303,8 +303,8 @@ def check_after_kill(directory, seen):
 
 
 def test_a_killed_save_costs_nothing_but_itself(tmp_path):
-    process = start_saver(tmp_path)
-    kill(process)
+    with saver(tmp_path):
+        pass
     check_after_kill(tmp_path, 2)
 
 
@@ -312,17 +312,17 @@ def test_a_killed_save_costs_nothing_but_itself(tmp_path):
 def test_kills_at_random_moments(tmp_path):
     """Freezes a saving process 60 times at random moments and looks at a copy of what a kill would have left there."""
     draw = random.Random(0)
-    process, seen, moments = start_saver(tmp_path / "live"), 0, set()
-    for attempt in range(60):
-        time.sleep(draw.uniform(0.0, 0.02))
-        process.send_signal(signal.SIGSTOP)
-        os.waitpid(process.pid, os.WUNTRACED)
-        frozen = tmp_path / f"frozen-{attempt}"
-        copy_as_of_a_dead_process(tmp_path / "live", frozen)
-        moments.add(tuple(name.rsplit(".", 1)[-1] for name in names(frozen) if name.startswith(".")))
-        process.send_signal(signal.SIGCONT)
-        seen = check_after_kill(frozen, seen)
-    kill(process)
+    seen, moments = 0, set()
+    with saver(tmp_path / "live") as process:
+        for attempt in range(60):
+            time.sleep(draw.uniform(0.0, 0.02))
+            process.send_signal(signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)
+            frozen = tmp_path / f"frozen-{attempt}"
+            copy_as_of_a_dead_process(tmp_path / "live", frozen)
+            moments.add(tuple(name.rsplit(".", 1)[-1] for name in names(frozen) if name.startswith(".")))
+            process.send_signal(signal.SIGCONT)
+            seen = check_after_kill(frozen, seen)
     check_after_kill(tmp_path / "live", seen)
     assert len(moments) > 1, "no stop fell into a save"
 
