@@ -1,4 +1,4 @@
-"""The stream of `EnvStep`s on disk, one JSON object a line: appended while collected, read back as it was, replayed through an env."""
+"""The stream of `EnvStep`s on disk, one JSON object a line: appended while collected, read back, replayed through an env."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class RecordingError(ValueError):
 class Recorder:
     """Appends env steps to a file.
 
-    Nothing is lost on the way: numbers come back bit for bit and conversations with their messages; in infos, numpy numbers come back
-    as plain ones and tuples as lists. Each `write` reaches the operating system before it returns, so a killed process loses nothing
-    it had written; a line cut short by a crash is dropped when the file is opened again.
+    Nothing is lost on the way: numbers come back bit for bit and conversations with their messages; in infos, numpy numbers come
+    back as plain ones and tuples as lists. Each `write` reaches the operating system before it returns, so a killed process loses
+    nothing it had written; a line cut short by a crash is dropped when the file is opened again.
 
     Args:
         path: of the file; missing folders are made. An existing file is continued.
@@ -111,8 +111,8 @@ def replay(
 ) -> list[EnvStep]:
     """The recorded joint actions played through an env, for instance one with another reward.
 
-    Prompts, completions, choices and all numbers stay as recorded; rewards, infos, ends and the global state are the env's. Where the
-    env ends an episode earlier than the recording did, the later steps are left out.
+    Prompts, completions, choices and all numbers stay as recorded; rewards, infos, ends and the global state are the env's. Where
+    the env ends an episode earlier than the recording did, the later steps are left out.
 
     Args:
         env: the agents and prompts must be those of the recording.
