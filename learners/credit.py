@@ -93,7 +93,7 @@ def tree_returns(steps: Sequence[EnvStep], discount: float = 1.0) -> dict[int, d
                 raise FloatingPointError(f"reward of {agent!r} at env step {step.env_step} is {reward}")
             own[agent] = float(reward)
             if child is not None:
-                own[agent] += discount * _mean([returns[sibling.env_step][agent] for sibling in child.steps])
+                own[agent] += discount * mean([returns[sibling.env_step][agent] for sibling in child.steps])
     return returns
 
 
@@ -262,7 +262,7 @@ def step_means(steps: Iterable[EnvStep], values: StepValues) -> dict[int, float]
     by_turn: dict[int, list[float]] = {}
     for step in steps:
         by_turn.setdefault(step.turn, []).extend(values[step.env_step].values())
-    return {turn: _mean(by_turn[turn]) for turn in sorted(by_turn)}
+    return {turn: mean(by_turn[turn]) for turn in sorted(by_turn)}
 
 
 def rewards_of(steps: Iterable[EnvStep]) -> dict[int, Mapping[AgentID, float]]:
@@ -270,11 +270,18 @@ def rewards_of(steps: Iterable[EnvStep]) -> dict[int, Mapping[AgentID, float]]:
     return {step.env_step: step.rewards for step in steps}
 
 
+def term_means(steps: Sequence[EnvStep]) -> dict[str, float]:
+    """Mean over steps and agents of each named reward term, by its name in the infos (`reward/<term>`)."""
+    terms = [name for name in next(iter(steps[0].infos.values()), {}) if name.startswith("reward/")] if steps else []
+    return {name: mean([info[name] for step in steps for info in step.infos.values()]) for name in terms}
+
+
 def _centred(values: Sequence[float]) -> list[float]:
-    mean = _mean(values)
-    return [value - mean for value in values]
+    centre = mean(values)
+    return [value - centre for value in values]
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean; of equal values that value to the last bit."""
     # Taken from the first value, so that the mean of equal values is that value to the last bit.
     return values[0] + math.fsum(value - values[0] for value in values) / len(values)

@@ -95,8 +95,8 @@ def _top_p_threshold(kept: Tensor, top_p: float, top: Tensor | None) -> Tensor:
 
 
 def _sampled_logits(logits: Tensor, sampling: SamplingConfig, drawn: Tensor | None = None) -> Tensor:
-    """Logits [N, V] of the sampling distribution in float32, -inf outside its support (`drawn` [N] is always inside)."""
-    scaled = logits.float()
+    """Logits [N, V] of the sampling distribution in float32 or better, -inf outside its support (`drawn` [N] is always inside)."""
+    scaled = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if sampling.temperature != 1:
         scaled = scaled / sampling.temperature
     if not sampling.truncated:
@@ -229,13 +229,13 @@ def decode(start: Callable[[], Decoding], uniforms: Tensor, sampling: SamplingCo
     uniforms = uniforms.to(device)
     ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
     tokens = torch.zeros(count, limit, dtype=torch.long, device=device)
-    logprobs = torch.zeros(count, limit, dtype=torch.float32, device=device)
+    logprobs = torch.zeros(count, limit, dtype=torch.float64, device=device)
     lengths = torch.full((count,), limit, dtype=torch.long, device=device)
     rows = torch.arange(count, device=device)  # which sequence each row of the batch is
     live = torch.ones(count, dtype=torch.bool, device=device)  # of the batch's rows
     for position in range(limit):
         drawn, scores = draw(state.logits, uniforms[rows, position], sampling)
-        tokens[rows, position], logprobs[rows, position] = drawn, scores
+        tokens[rows, position], logprobs[rows, position] = drawn, scores.double()
         ended = torch.isin(drawn, ends) & live
         if bool(ended.any()):
             lengths[rows[ended]] = position + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from llm_envs.env import BranchingEnv
-from llm_envs.types import AgentID, Completion, EnvStep, Item, Policy, RolloutSpec, State, Transition
+from llm_envs.seeding import EVALUATION, TRAINING
+from llm_envs.types import AgentID, Completion, EnvStep, Item, JointAction, Policy, RolloutSpec, State, Transition
 
-TRAINING, EVALUATION = 0, 1
-"""Second part of a key, `(seed, purpose, episode)`: evaluation draws from streams of its own."""
+__all__ = ["EVALUATION", "TRAINING", "Numbering", "collect", "joint_choices", "map_in_order"]
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -62,34 +63,40 @@ def collect(
 ) -> list[EnvStep]:
     """The env steps of one episode (a tree, or a chain with one generation) for each item.
 
-    All live states of all items are played together, turn by turn, and agents that share a policy share its call. Results are those of
-    collecting the items one by one: they are numbered by episode, then turn, then order of the states, then joint action.
+    All live states of all items are played together, turn by turn, and agents that share a policy share its call. Results are those
+    of collecting the items one by one: they are numbered by episode, then turn, then order of the states, then joint action.
 
     Args:
         env: the environment; it is not stepped, and its own episode is left alone.
         policies: one for each agent. The same object for several agents means shared weights.
         items: rows to start from.
         spec: samples, joint mode and early termination.
-        seed: of the run; all chance derives from `(seed, purpose, episode, branch, …)`.
+        seed: of the run; all chance derives from `(seed, purpose, episode, branch, …)`, in evaluation from `(seed, purpose,
+            position of the item, branch, …)`, so that evaluations of an item have their random numbers in common.
         numbering: goes on from it and advances it; None starts at 0.
         item_indices: positions of the items in their data set; 0, 1, … by default.
         purpose: `TRAINING` or `EVALUATION`.
-        executor: runs `env.branch` for different states at once (slow rewards).
+        executor: runs `env.branch` for different states at once (slow rewards); threads, or processes if the env can be pickled.
         policy_executor: runs different policies' `generate` at once (agents on devices of their own).
 
     Raises:
-        ValueError: if the policies are not those of the env's agents, or a policy returns other numbers of completions than asked.
+        ValueError: if the policies are not those of the env's agents, a policy returns other numbers of completions than asked, or seed,
+            purpose or positions are none. An error leaves `numbering` as it was.
     """
     agents = env.possible_agents
     if set(policies) != set(agents):
         raise ValueError(f"policies must be given for {', '.join(agents)}, got {', '.join(policies) or 'none'}")
+    if seed < 0 or purpose not in (TRAINING, EVALUATION):
+        raise ValueError(f"seed must not be negative and purpose TRAINING or EVALUATION, got seed={seed}, purpose={purpose}")
     numbering = Numbering() if numbering is None else numbering
     rows = list(items)
     indices = list(range(len(rows))) if item_indices is None else list(item_indices)
-    roots = [
-        _Node(env.initial(row, (seed, purpose, numbering.episode + offset), index), root=offset)
-        for offset, (row, index) in enumerate(zip(rows, indices, strict=True))
-    ]
+    if len(indices) != len(rows) or (purpose == EVALUATION and any(index < 0 for index in indices)):
+        raise ValueError(f"item_indices must be a position for each of {len(rows)} items, got {indices}")
+    roots = []
+    for offset, (row, index) in enumerate(zip(rows, indices, strict=True)):
+        number = index if purpose == EVALUATION else numbering.episode + offset
+        roots.append(_Node(env.initial(row, (seed, purpose, number), index), root=offset))
     levels: list[list[_Node]] = []
     live = roots
     while live:
@@ -126,7 +133,7 @@ def _sample(
         return {agent: groups[i * len(nodes) : (i + 1) * len(nodes)] for i, agent in enumerate(team)}
 
     drawn: dict[AgentID, list[list[Completion]]] = {}
-    for part in _mapped(generate, list(teams.values()), executor):
+    for part in map_in_order(generate, list(teams.values()), executor):
         drawn.update(part)
     for index, node in enumerate(nodes):
         node.completions = {agent: drawn[agent][index] for agent in agents}
@@ -141,19 +148,22 @@ def _check_groups(team: Sequence[AgentID], groups: list[list[Completion]], promp
 
 def _advance(env: BranchingEnv, nodes: list[_Node], spec: RolloutSpec, executor: Executor | None) -> None:
     """Play every node's joint actions and open a child for each one the episode goes on from."""
-
-    def branch(node: _Node) -> list[Transition]:
-        joint_actions = [
-            {agent: node.completions[agent][k].text for agent, k in choice.items()} for choice in node.choices
-        ]
-        return env.branch(node.state, joint_actions)
-
-    for node, transitions in zip(nodes, _mapped(branch, nodes, executor), strict=True):
+    plays = [(node.state, _joint_actions(node)) for node in nodes]
+    # Not a closure: an executor of processes pickles what it runs.
+    for node, transitions in zip(nodes, map_in_order(functools.partial(_branch, env), plays, executor), strict=True):
         node.transitions = transitions
         stopped = _exceeds(transitions, spec.early_termination_threshold)
         node.children = [
             None if stopped or transition.state.done else _Node(transition.state, node.root) for transition in transitions
         ]
+
+
+def _joint_actions(node: _Node) -> list[JointAction]:
+    return [{agent: node.completions[agent][k].text for agent, k in choice.items()} for choice in node.choices]
+
+
+def _branch(env: BranchingEnv, play: tuple[State, list[JointAction]]) -> list[Transition]:
+    return env.branch(*play)
 
 
 def _exceeds(transitions: Sequence[Transition], threshold: float | None) -> bool:
@@ -163,7 +173,7 @@ def _exceeds(transitions: Sequence[Transition], threshold: float | None) -> bool
     return math.fsum(rewards) / len(rewards) > threshold
 
 
-def _mapped(function: Callable[[In], Out], values: Sequence[In], executor: Executor | None) -> list[Out]:
+def map_in_order(function: Callable[[In], Out], values: Sequence[In], executor: Executor | None) -> list[Out]:
     """The function's values in order; with an executor all finish before the first error is raised."""
     if executor is None or len(values) < 2:
         return [function(value) for value in values]

@@ -1,0 +1,455 @@
+"""The REINFORCE family: MAREINFORCE, MAGRPO, MARLOO, MAReMax. One learner; the four differ in the baseline they default to.
+
+    J(θ_i) = E[ 1/K Σ_k Σ_t (R_t^k − b(h_t)) log π_θi(a_{i,t}^k | h_{i,t}) ]
+
+At every state each agent draws K completions, joint actions are formed from them, and each one is credited with its return over the
+tree of turns. No critic. Source: MAGRPO, arXiv:2508.04652; `docs/algorithms.md` lists the details and where they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from learners import credit, losses
+from learners.batching import completion_metrics, completion_tree, sampled_logprobs, tree_completion
+from learners.config import TrainingConfig, require_choice, require_int, require_number
+from learners.policy import HFPolicy
+from learners.teams import Team, check_same_teams, teams_of
+from llm_envs.rollouts import map_in_order
+from llm_envs.seeding import UPDATE, stream
+from llm_envs.types import AgentID, Completion, EnvStep, Metrics, RolloutSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinforceConfig(TrainingConfig):
+    """Options of the REINFORCE family, beside those of `TrainingConfig`.
+
+    Attributes:
+        num_generations: K, completions each agent draws at every state; at least 2, or 1 with `advantage_mode="raw"`.
+        joint_mode: "aligned" joins equal indices (K joint actions a state), "cross" (also "crossed") forms all Kⁿ.
+        early_termination_threshold: a state whose mean reward exceeds it is not expanded; None expands all.
+        rollout_buffer_size: states collected for an update.
+        train_batch_size: states an optimiser step; None takes the whole buffer.
+        advantage_mode: baseline: "mean", "raw" (none), "rloo" (mean of the others) or "max".
+        advantage_normalization: True centres and divides by the standard deviation of the K (all modes then coincide), "scale" only
+            divides, False does neither.
+        ratio_clip_range: ε of PPO's clipped ratio against the log-probabilities at sampling; None uses no ratio.
+        loss_aggregation: "sequence_sum", "sequence_mean" or "token_mean".
+        reference_kl_enabled: subtract `reference_kl_coef` · KL to the initial policy from each completion's return.
+        reference_kl_coef: reward units per nat.
+        reference_devices: one device, or one for each agent; None puts each reference beside its agent.
+    """
+
+    num_generations: int = 4
+    joint_mode: Literal["aligned", "cross", "crossed"] = "aligned"
+    early_termination_threshold: float | None = None
+    rollout_buffer_size: int = 2
+    train_batch_size: int | None = None
+    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "mean"
+    advantage_normalization: bool | Literal["scale"] = True
+    ratio_clip_range: float | None = None
+    loss_aggregation: Literal["sequence_sum", "sequence_mean", "token_mean"] = "sequence_sum"
+    reference_kl_enabled: bool = False
+    reference_kl_coef: float = 0.1
+    reference_devices: str | Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("joint_mode", self.joint_mode, ("aligned", "cross", "crossed"))
+        require_choice("advantage_mode", self.advantage_mode, credit.ADVANTAGE_MODES)
+        require_choice("advantage_normalization", self.advantage_normalization, (True, False, "scale"))
+        require_choice("loss_aggregation", self.loss_aggregation, losses.AGGREGATIONS)
+        require_int("num_generations", self.num_generations, 1)
+        if self.num_generations < 2 and self.advantage_mode != "raw":
+            raise ValueError(
+                f"num_generations must be at least 2 with advantage_mode={self.advantage_mode!r}: "
+                f"a baseline needs something to compare with, got {self.num_generations}"
+            )
+        require_int("rollout_buffer_size", self.rollout_buffer_size, 1)
+        require_int("train_batch_size", self.train_batch_size, 1, optional=True)
+        require_number("early_termination_threshold", self.early_termination_threshold, optional=True)
+        require_number("ratio_clip_range", self.ratio_clip_range, above=0, optional=True)
+        require_number("reference_kl_coef", self.reference_kl_coef, at_least=0)
+
+    @property
+    def rollout(self) -> RolloutSpec:
+        """What the collector does for this learner."""
+        joint_mode = "aligned" if self.joint_mode == "aligned" else "cross"
+        return RolloutSpec(self.num_generations, joint_mode, self.early_termination_threshold)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAGRPOConfig(ReinforceConfig):
+    """Options of MAGRPO: the baseline is the mean of the group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAREINFORCEConfig(ReinforceConfig):
+    """Options of MAREINFORCE: no baseline."""
+
+    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "raw"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MARLOOConfig(ReinforceConfig):
+    """Options of MARLOO: the baseline is the mean of the other completions of the group."""
+
+    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "rloo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAReMaxConfig(ReinforceConfig):
+    """Options of MAReMax: the baseline is the best of the group."""
+
+    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "max"
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """What one agent did at one node: its K completions, what each is worth, and how far each left the reference."""
+
+    completions: tuple[Completion, ...]
+    advantages: tuple[float, ...]
+    kl: tuple[float, ...]
+    zero_spread: bool
+
+
+@dataclass(frozen=True)
+class _Node:
+    """One state's samples of all agents, and what is logged of it."""
+
+    turn: int
+    env_step: int
+    reward_mean: float
+    return_mean: float
+    terms: Mapping[str, float]
+    not_expanded: bool
+    samples: Mapping[AgentID, _Sample]
+
+
+class Reinforce:
+    """A learner of the REINFORCE family. It fills a buffer with states and updates every agent when the buffer is full.
+
+    Args:
+        policies: one for each agent, in order; agents that share one are trained on the sum of their losses.
+        config: of the family; its class fixes the baseline it defaults to.
+        references: frozen policies for the KL penalty, one for each agent; None makes them of the policies as they are now.
+        executor: updates agents with weights of their own at once.
+
+    Attributes:
+        policies: the given ones.
+        rollout: what the collector has to do.
+    """
+
+    config_class: ClassVar[type[ReinforceConfig]] = ReinforceConfig
+
+    def __init__(
+        self,
+        policies: Mapping[AgentID, HFPolicy],
+        config: ReinforceConfig | None = None,
+        *,
+        references: Mapping[AgentID, HFPolicy] | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self.policies = dict(policies)
+        self.config = self.config_class() if config is None else config
+        self.rollout: RolloutSpec = self.config.rollout
+        self._executor = executor
+        self._teams = teams_of(self.policies, self.config)
+        self._references = self._frozen(references) if self.config.reference_kl_enabled else {}
+        self._buffer: list[_Node] = []
+        self._updates = 0
+
+    @property
+    def states_until_update(self) -> int:
+        """States that can still be collected before the next update changes the policies."""
+        return self.config.rollout_buffer_size - len(self._buffer)
+
+    def update(self, steps: Sequence[EnvStep]) -> list[Metrics]:
+        """Fill the buffer with the states of whole episodes, in order; step the optimisers each time it is full.
+
+        Args:
+            steps: of the collector, for this learner's `rollout`.
+
+        Returns:
+            What to log of the updates that were made; nothing while the buffer fills.
+
+        Raises:
+            FloatingPointError: if a return, loss or gradient is not finite; the weights are untouched then.
+        """
+        returns = credit.tree_returns(steps, self.config.discount)
+        groups = credit.groups(steps)
+        kl = {team.agents: self._reference_kl(team, groups) for team in self._teams} if self._references else {}
+        metrics: list[Metrics] = []
+        for index, group in enumerate(groups):
+            penalties = {agent: rows[agent][index] for rows in kl.values() for agent in rows}
+            self._buffer.append(self._node(group, returns, penalties))
+            if len(self._buffer) >= self.config.rollout_buffer_size:
+                metrics.extend(self._drain())
+        return metrics
+
+    def flush(self) -> list[Metrics]:
+        """Update on what is left in the buffer and in unfinished accumulation windows: the end of an epoch."""
+        metrics = self._drain() if self._buffer else []
+        for team in self._teams:
+            team.optimizer.flush()
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, optimisers, references, buffer and counters, as a tree of tensors and plain values."""
+        return {
+            "teams": {team.name: team.state_dict() for team in self._teams},
+            "references": {agent: reference.state_dict() for agent, reference in self._distinct_references()},
+            "buffer": [_node_tree(node) for node in self._buffer],
+            "updates": self._updates,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, bit for bit.
+
+        Raises:
+            ValueError: if it belongs to other agents or models; nothing is changed then.
+        """
+        check_same_teams(self._teams, state["teams"])
+        references = dict(self._distinct_references())
+        if list(references) != list(state["references"]):
+            raise ValueError(
+                f"the checkpoint holds reference policies of {list(state['references'])}, this learner has {list(references)}"
+            )
+        for agent, reference in references.items():
+            reference.check_state_dict(state["references"][agent])
+        for team in self._teams:
+            team.load_state_dict(state["teams"][team.name])
+        for agent, reference in references.items():
+            reference.load_state_dict(state["references"][agent])
+        self._buffer = [_tree_node(tree) for tree in state["buffer"]]
+        self._updates = state["updates"]
+
+    # ---- reference ----
+
+    def _frozen(self, references: Mapping[AgentID, HFPolicy] | None) -> dict[AgentID, HFPolicy]:
+        if references is not None:
+            shared = [agent for agent in self.policies if references[agent] is self.policies[agent]]
+            if shared:
+                raise ValueError(f"the reference of {', '.join(shared)} is the policy itself, so their KL would always be 0")
+            return dict(references)
+        devices = self._reference_devices()
+        return {agent: reference for team in self._teams for agent, reference in _references_of(team, devices).items()}
+
+    def _reference_devices(self) -> dict[AgentID, str | None]:
+        devices = self.config.reference_devices
+        agents = list(self.policies)
+        if devices is None or isinstance(devices, str):
+            return dict.fromkeys(agents, devices)
+        if len(devices) != len(agents):
+            raise ValueError(f"reference_devices must be one device or one for each of {len(agents)} agents, got {list(devices)}")
+        return dict(zip(agents, devices, strict=True))
+
+    def _distinct_references(self) -> list[tuple[AgentID, HFPolicy]]:
+        seen: dict[int, tuple[AgentID, HFPolicy]] = {}
+        for agent, reference in self._references.items():
+            seen.setdefault(id(reference), (agent, reference))
+        return list(seen.values())
+
+    def _reference_kl(self, team: Team, groups: Sequence[credit.Group]) -> dict[AgentID, list[tuple[float, ...]]]:
+        """For each agent of the team and each group: [K] KL of its completions from the reference, nats, summed over tokens."""
+        kl: dict[AgentID, list[tuple[float, ...]]] = {}
+        for agent in team.agents:
+            by_group = [credit.completions_of(group, agent) for group in groups]
+            completions = [completion for members in by_group for completion in members]
+            values = iter(_kl_of(self._references[agent], completions))
+            kl[agent] = [tuple(next(values) for _ in members) for members in by_group]
+        return kl
+
+    # ---- credit ----
+
+    def _node(self, group: credit.Group, returns: credit.StepValues, kl: Mapping[AgentID, tuple[float, ...]]) -> _Node:
+        rewards = credit.step_means(group.steps, credit.rewards_of(group.steps))[group.turn]
+        return _Node(
+            turn=group.turn,
+            env_step=group.env_step,
+            reward_mean=rewards,
+            return_mean=credit.step_means(group.steps, returns)[group.turn],
+            terms=credit.term_means(group.steps),
+            not_expanded=all(step.next_state_id is None and not (step.terminated or step.truncated) for step in group.steps),
+            samples={agent: self._sample(group, returns, agent, kl.get(agent)) for agent in self.policies},
+        )
+
+    def _sample(self, group: credit.Group, returns: credit.StepValues, agent: AgentID, kl: tuple[float, ...] | None) -> _Sample:
+        completions = credit.completions_of(group, agent)
+        credited = credit.completion_returns(group, returns, agent)
+        if kl is not None:
+            counts = credit.joint_action_counts(group, agent)
+            credited = credit.subtract_reference_kl(credited, kl, counts, self.config.reference_kl_coef)
+        advantages = credit.advantages(credited, self.config.advantage_mode, self.config.advantage_normalization)
+        return _Sample(tuple(completions), tuple(advantages), kl or (), credit.zero_spread(credited))
+
+    # ---- update ----
+
+    def _drain(self) -> list[Metrics]:
+        nodes, self._buffer = self._buffer, []
+        size = self.config.train_batch_size or len(nodes)
+        # Neighbours in the buffer come from one tree; shuffled, a mini-batch holds several.
+        order = (
+            stream(UPDATE, (self.config.seed, self._updates)).permutation(len(nodes)) if size < len(nodes) else range(len(nodes))
+        )
+        batches = [[nodes[i] for i in order[start : start + size]] for start in range(0, len(nodes), size)]
+
+        def train(team: Team) -> dict[str, float]:
+            return _means([self._train(team, batch) for batch in batches])
+
+        values: dict[str, float] = {}
+        for team, trained in zip(self._teams, map_in_order(train, self._teams, self._executor), strict=True):
+            values.update({f"{team.name}/{name}": value for name, value in trained.items()})
+        self._updates += 1
+        return [*_turn_metrics(nodes, self.config.reference_kl_coef), _update_metrics(nodes, list(self.policies), values)]
+
+    def _train(self, team: Team, nodes: Sequence[_Node]) -> dict[str, float]:
+        """One mini-batch: accumulate the gradient in micro-batches, then let the optimiser step."""
+        samples = [node.samples[agent] for agent in team.agents for node in nodes]
+        completions = [completion for sample in samples for completion in sample.completions]
+        advantages = torch.tensor([value for sample in samples for value in sample.advantages], dtype=torch.float64)
+        weights = torch.cat([self._weights([node.samples[agent] for node in nodes]) for agent in team.agents])
+        total = 0.0
+        for rows in team.policy.micro_batches(completions):
+            loss = self._loss(team.policy, [completions[row] for row in rows], advantages[rows], weights[rows])
+            team.optimizer.backward(loss)
+            total += loss.item()
+        stepped = team.optimizer.step()
+        return {"loss": total, **({} if stepped is None else {"grad_norm": stepped})}
+
+    def _weights(self, samples: Sequence[_Sample]) -> Tensor:
+        sizes = [len(sample.completions) for sample in samples]
+        lengths = [len(completion.token_ids) for sample in samples for completion in sample.completions]
+        return losses.completion_weights(sizes, lengths, self.config.loss_aggregation)
+
+    def _loss(self, policy: HFPolicy, completions: Sequence[Completion], advantages: Tensor, weights: Tensor) -> Tensor:
+        scored = policy.logprobs(completions)
+        if self.config.ratio_clip_range is None:
+            return losses.policy_gradient_loss(scored.logprobs, scored.mask, advantages, weights)
+        old = sampled_logprobs(completions, scored.mask.shape[1], scored.logprobs.device)
+        return losses.clipped_ratio_loss(scored.logprobs, old, scored.mask, advantages, weights, self.config.ratio_clip_range)
+
+
+class MAGRPO(Reinforce):
+    """Multi-agent group-relative policy optimisation: `Reinforce` with the mean of the group as baseline. arXiv:2508.04652."""
+
+    config_class = MAGRPOConfig
+
+
+class MAREINFORCE(Reinforce):
+    """Multi-agent REINFORCE: `Reinforce` without a baseline. Williams 1992."""
+
+    config_class = MAREINFORCEConfig
+
+
+class MARLOO(Reinforce):
+    """Multi-agent REINFORCE leave-one-out: `Reinforce` with the mean of the other completions as baseline. arXiv:2402.14740."""
+
+    config_class = MARLOOConfig
+
+
+class MAReMax(Reinforce):
+    """Multi-agent ReMax: `Reinforce` with the best completion of the group as baseline. After arXiv:2310.10505."""
+
+    config_class = MAReMaxConfig
+
+
+def _references_of(team: Team, devices: Mapping[AgentID, str | None]) -> dict[AgentID, HFPolicy]:
+    # Agents that share weights share the reference.
+    reference = team.policy.reference(devices[team.agents[0]])
+    return dict.fromkeys(team.agents, reference)
+
+
+@torch.no_grad()
+def _kl_of(reference: HFPolicy, completions: Sequence[Completion]) -> list[float]:
+    """[B] KL from the reference, nats: the estimate summed over each completion's tokens."""
+    result = [0.0] * len(completions)
+    for rows in reference.micro_batches(completions):
+        batch = [completions[row] for row in rows]
+        scored = reference.logprobs(batch)
+        own = sampled_logprobs(batch, scored.mask.shape[1], scored.logprobs.device)
+        for row, value in zip(
+            rows, losses.masked_sum(losses.reference_kl(own, scored.logprobs), scored.mask).tolist(), strict=True
+        ):
+            result[row] = value
+    return result
+
+
+def _turn_metrics(nodes: Sequence[_Node], kl_coefficient: float) -> list[Metrics]:
+    """Rewards and returns of each turn among the nodes of an update, averaged over the nodes."""
+    metrics = []
+    for turn in sorted({node.turn for node in nodes}):
+        chosen = [node for node in nodes if node.turn == turn]
+        values = {
+            "reward_mean": _mean([node.reward_mean for node in chosen]),
+            "expected_return": _mean([node.return_mean for node in chosen]),
+            **{term: _mean([node.terms[term] for node in chosen]) for term in chosen[0].terms},
+        }
+        kl = [value for node in chosen for sample in node.samples.values() for value in sample.kl]
+        if kl:
+            values["reference_kl_mean"] = _mean(kl)
+            values["reference_kl_penalty_mean"] = kl_coefficient * _mean(kl)
+        named = {f"turn_{turn}/{name}": value for name, value in values.items()}
+        metrics.append(Metrics(max(node.env_step for node in chosen), named, group=f"turn_{turn}"))
+    return metrics
+
+
+def _update_metrics(nodes: Sequence[_Node], agents: Sequence[AgentID], trained: Mapping[str, float]) -> Metrics:
+    """What an update did: losses and gradient norms of the teams, lengths and entropies of the agents, shares of the nodes."""
+    values = dict(trained)
+    for agent in agents:
+        completions = [completion for node in nodes for completion in node.samples[agent].completions]
+        values.update({f"{agent}/{name}": value for name, value in completion_metrics(completions).items()})
+    values["zero_spread_share"] = _mean([float(sample.zero_spread) for node in nodes for sample in node.samples.values()])
+    values["not_expanded_share"] = _mean([float(node.not_expanded) for node in nodes])
+    return Metrics(max(node.env_step for node in nodes), values, group="update")
+
+
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: _mean([row[name] for row in rows if name in row]) for name in names}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _node_tree(node: _Node) -> dict[str, Any]:
+    samples = {
+        agent: {
+            "completions": [completion_tree(completion) for completion in sample.completions],
+            "advantages": sample.advantages,
+            "kl": sample.kl,
+            "zero_spread": sample.zero_spread,
+        }
+        for agent, sample in node.samples.items()
+    }
+    return {
+        "turn": node.turn,
+        "env_step": node.env_step,
+        "reward_mean": node.reward_mean,
+        "return_mean": node.return_mean,
+        "terms": dict(node.terms),
+        "not_expanded": node.not_expanded,
+        "samples": samples,
+    }
+
+
+def _tree_node(tree: Mapping[str, Any]) -> _Node:
+    samples = {
+        agent: _Sample(
+            tuple(tree_completion(completion) for completion in sample["completions"]),
+            tuple(sample["advantages"]),
+            tuple(sample["kl"]),
+            sample["zero_spread"],
+        )
+        for agent, sample in tree["samples"].items()
+    }
+    return _Node(**{**tree, "samples": samples})

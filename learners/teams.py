@@ -1,0 +1,76 @@
+"""Agents grouped by the weights they act with: one team for each distinct policy, with its optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from learners.config import TrainingConfig
+from learners.optim import PolicyOptimizer
+from learners.policy import HFPolicy
+from llm_envs.types import AgentID
+
+
+@dataclass(frozen=True)
+class Team:
+    """The agents that share one policy object, and the optimiser of its weights.
+
+    Attributes:
+        name: the agents' names, joined by "+"; the key of its entries in checkpoints and metrics.
+        agents: in the env's order.
+        policy: what they act with.
+        optimizer: of the policy's trainable parameters.
+    """
+
+    name: str
+    agents: tuple[AgentID, ...]
+    policy: HFPolicy
+    optimizer: PolicyOptimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights and optimiser."""
+        return {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore both, in place."""
+        self.policy.load_state_dict(state["policy"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def teams_of(policies: Mapping[AgentID, HFPolicy], config: TrainingConfig) -> list[Team]:
+    """One team for each distinct policy object, in the order of its first agent, each with a fresh optimiser."""
+    members: dict[int, list[AgentID]] = {}
+    for agent, policy in policies.items():
+        members.setdefault(id(policy), []).append(agent)
+    return [
+        Team("+".join(agents), tuple(agents), policies[agents[0]], optimizer_of(policies[agents[0]], config))
+        for agents in members.values()
+    ]
+
+
+def optimizer_of(policy: HFPolicy, config: TrainingConfig) -> PolicyOptimizer:
+    """AdamW over the policy's trainable parameters, as the config says."""
+    return PolicyOptimizer(
+        policy.parameters(),
+        learning_rate=config.agent_learning_rate,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        lr_scheduler_type=config.lr_scheduler_type,
+        warmup_steps=config.warmup_steps,
+        lr_decay_steps=config.lr_decay_steps,
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+    )
+
+
+def check_same_teams(teams: list[Team], state: Mapping[str, Any]) -> None:
+    """Refuse the saved teams of another team of agents, before anything is changed.
+
+    Raises:
+        ValueError: naming both.
+    """
+    names = [team.name for team in teams]
+    if names != list(state):
+        raise ValueError(f"the checkpoint holds the teams {', '.join(state) or 'none'}, this learner has {', '.join(names)}")
+    for team in teams:
+        team.policy.check_state_dict(state[team.name]["policy"])

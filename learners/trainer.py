@@ -1,0 +1,448 @@
+"""The loop of a run, for any learner: collect → update → evaluate → log → checkpoint. It knows no algorithm and no task."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from learners import credit
+from learners.checkpoint import CheckpointStore
+from learners.compatibility import check_compatible, redact
+from learners.config import TrainingConfig, require_int
+from learners.evaluation import completions_by_turn, evaluation_episodes, evaluation_metrics, rollout_rows
+from learners.learner import Learner
+from learners.logs import append_position, truncate_to
+from learners.policy import HFPolicy
+from learners.sampling import SamplingConfig
+from learners.serialization import random_states, restore_random_states
+from learners.tracking import JsonlSink, LoggingGate, Progress, Sink, Tracker, WandbSink
+from llm_envs.env import BranchingEnv
+from llm_envs.recording import Recorder
+from llm_envs.rollouts import Numbering, collect
+from llm_envs.seeding import ORDER, stream
+from llm_envs.task import has_length
+from llm_envs.types import AgentID, EnvStep, Item, Metrics, Policy
+
+EvalLogger: TypeAlias = Callable[..., "Sequence[Mapping[str, Any]]"]
+"""`f(agent_completions_turns=, batch_items=, prompts=)`: one record an item."""
+
+EvalAggregator: TypeAlias = Callable[..., "Mapping[str, float]"]
+"""`f(records, num_turns=)`: metrics, logged under `eval/`."""
+
+MetricsCallback: TypeAlias = Callable[[list[dict[str, Any]]], "Mapping[str, float]"]
+"""`f(rollouts)` once an episode: metrics, averaged over episodes; under `eval/` at evaluation."""
+
+MAY_CHANGE = frozenset(
+    {
+        "num_train_epochs",
+        "agent_learning_rate",
+        "critic_learning_rate",
+        "logging_steps",
+        "eval_interval",
+        "eval_num_samples",
+        "eval_batch_size",
+        "eval_temperature",
+        "parallel_training",
+        "agent_devices",
+        "critic_devices",
+        "reference_devices",
+        "micro_batch_tokens",
+    }
+)
+"""Options that a resumed run may have otherwise: rate, evaluation, logging, devices, memory and length."""
+
+
+@dataclass
+class Position:
+    """Where a run is in its data: the next item to collect."""
+
+    epoch: int = 0
+    item: int = 0
+
+
+class Trainer:
+    """Trains a learner's policies on an environment.
+
+    Args:
+        env: the environment; its `items` are trained on and its `eval_items` evaluated.
+        learner: any `Learner` for the env's agents.
+        config: options of the run.
+        output_dir: folder of the run, `metrics.jsonl` first of all; `runs/<learner>-<time>` by default, made when training starts.
+        record: also write every env step to `stream.jsonl`.
+        wandb_config: log to Weights & Biases as well; keys in `learners.tracking.WandbSink`.
+        sinks: further places to log to.
+        eval_logger: makes a record of each evaluated item; needs `eval_aggregator`.
+        eval_aggregator: makes metrics of the records.
+        metrics_callback: makes metrics of an episode's rollouts, in training and evaluation.
+        progress: show a progress bar.
+        executor: rewards of different states are computed on it at once.
+        policy_executor: agents with devices of their own generate on it at once.
+
+    Raises:
+        ValueError: if the parts do not fit together.
+    """
+
+    def __init__(
+        self,
+        env: BranchingEnv,
+        learner: Learner,
+        config: TrainingConfig,
+        *,
+        output_dir: str | Path | None = None,
+        record: bool = False,
+        wandb_config: Mapping[str, Any] | None = None,
+        sinks: Sequence[Sink] = (),
+        eval_logger: EvalLogger | None = None,
+        eval_aggregator: EvalAggregator | None = None,
+        metrics_callback: MetricsCallback | None = None,
+        progress: bool = True,
+        executor: Executor | None = None,
+        policy_executor: Executor | None = None,
+    ) -> None:
+        if list(learner.policies) != list(env.possible_agents):
+            raise ValueError(f"the env has the agents {env.possible_agents}, the learner policies for {list(learner.policies)}")
+        if (eval_logger is None) != (eval_aggregator is None):
+            missing = "eval_logger" if eval_logger is None else "eval_aggregator"
+            raise ValueError(f"eval_logger makes the records that eval_aggregator reads: {missing} is missing")
+        if config.shuffle and not has_length(env.items):
+            raise ValueError("shuffle=True needs items with a length; shuffle the iterable itself")
+        self.env = env
+        self.learner = learner
+        self.config = config
+        self.output_dir = Path(output_dir).expanduser() if output_dir is not None else _default_folder(learner)
+        self.numbering = Numbering()
+        self.position = Position()
+        self.last_evaluation: list[EnvStep] = []
+        self._record = record
+        self._eval_logger = eval_logger
+        self._eval_aggregator = eval_aggregator
+        self._metrics_callback = metrics_callback
+        self._progress = progress
+        self._executor = executor
+        self._policy_executor = policy_executor
+        self._run_id = uuid4().hex
+        self._wandb = WandbSink(wandb_config) if wandb_config is not None else None
+        self._gate = LoggingGate(config.logging_steps)
+        self._more_sinks = list(sinks)
+        self._tracker: Tracker | None = None
+        self._recorder: Recorder | None = None
+        self._resumed_logs: Mapping[str, Any] | None = None
+
+    # ---- the run ----
+
+    def train(
+        self,
+        resume_from_checkpoint: str | Path | None = None,
+        checkpoint_dir: str | Path | None = None,
+        checkpoint_interval: int | None = None,
+        checkpoint_total_limit: int | None = None,
+    ) -> None:
+        """Train for `num_train_epochs` epochs in all, going on from a checkpoint if one is given.
+
+        Args:
+            resume_from_checkpoint: a checkpoint's folder, or "latest" for the newest complete one in `checkpoint_dir`.
+            checkpoint_dir: where checkpoints go; None saves none.
+            checkpoint_interval: items between checkpoints; None saves at the end of every epoch. The end of the run is always saved.
+            checkpoint_total_limit: how many of this run's are kept; None keeps all.
+
+        Raises:
+            ValueError: for an option that cannot be, or a checkpoint of another run; before anything is done.
+        """
+        require_int("checkpoint_interval", checkpoint_interval, 1, optional=True)
+        require_int("checkpoint_total_limit", checkpoint_total_limit, 1, optional=True)
+        if checkpoint_dir is None and (checkpoint_interval, checkpoint_total_limit) != (None, None):
+            raise ValueError("checkpoint_interval and checkpoint_total_limit need a checkpoint_dir")
+        store = None if checkpoint_dir is None else CheckpointStore(Path(checkpoint_dir).expanduser(), checkpoint_total_limit)
+        if resume_from_checkpoint is not None:
+            self._resume(resume_from_checkpoint, store)
+        else:
+            self.position = Position()
+        self._open_logs()
+        try:
+            with Progress(total=self._total_items(), done=self._items_done(), enabled=self._progress) as progress:
+                while self.position.epoch < self.config.num_train_epochs:
+                    self._epoch(progress, store, checkpoint_interval)
+        finally:
+            self._close_logs()
+
+    def evaluate(self, num_eval_samples: int | None = None) -> dict[str, float]:
+        """Metrics of the team on the first evaluation items, by names with `eval/`; {} without evaluation items.
+
+        Sampling has streams of its own, so evaluating changes nothing about training.
+
+        Args:
+            num_eval_samples: how many items; `eval_num_samples` by default.
+        """
+        samples = self.config.eval_num_samples if num_eval_samples is None else num_eval_samples
+        require_int("num_eval_samples", samples, 0)
+        if self.env.eval_items is None or samples == 0:
+            return {}
+        rows, steps = evaluation_episodes(
+            self.env,
+            self._evaluation_policies(),
+            self.env.eval_items,
+            num_samples=samples,
+            batch_size=self.config.eval_batch_size,
+            seed=self.config.seed,
+        )
+        self.last_evaluation = steps
+        values = {**evaluation_metrics(steps), **self._callback_metrics(steps), **self._aggregated(rows, steps)}
+        return {f"eval/{name}": value for name, value in values.items()}
+
+    def save_model(self, output_dir: str | Path) -> None:
+        """Write `agent_<i>/` folders, in the env's order, that `from_pretrained` loads, tokenizers included."""
+        for index, policy in enumerate(self.learner.policies.values()):
+            if not isinstance(policy, HFPolicy):
+                raise TypeError(f"agent {index} acts with a {type(policy).__name__}, which has no model to save")
+            policy.save(Path(output_dir).expanduser() / f"agent_{index}")
+
+    # ---- checkpoints ----
+
+    def save_checkpoint(self, checkpoint_dir: str | Path) -> Path:
+        """Save everything an exact resume needs into a new folder in `checkpoint_dir`; returns the folder."""
+        return self._save(CheckpointStore(Path(checkpoint_dir).expanduser()))
+
+    def load_checkpoint(self, path: str | Path) -> None:
+        """Put learner, numbering and position to where a checkpoint was taken. `train(resume_from_checkpoint=)` also goes on with it.
+
+        Raises:
+            ValueError: if it is of other options, agents or models; nothing is changed then.
+        """
+        path = Path(path).expanduser()
+        self._load(*CheckpointStore(path.parent).load(path))
+
+    def _save(self, store: CheckpointStore) -> Path:
+        tree = {
+            "learner": self.learner.state_dict(),
+            "numbering": asdict(self.numbering),
+            "position": asdict(self.position),
+            "gate": self._gate.state_dict(),
+            "random": random_states(),
+            "logs": {
+                "metrics": append_position(self.output_dir / "metrics.jsonl"),
+                "stream": append_position(self.output_dir / "stream.jsonl"),
+            },
+        }
+        metadata = {
+            "run_id": self._run_id,
+            "learner": type(self.learner).__name__,
+            "agents": list(self.env.possible_agents),
+            "config": redact(asdict(self.config)),
+            "wandb": None if self._wandb is None else self._wandb.identity(),
+        }
+        return store.save(self.numbering.env_step, tree, metadata)
+
+    def _resume(self, source: str | Path, store: CheckpointStore | None) -> None:
+        if source == "latest":
+            if store is None:
+                raise ValueError("resume_from_checkpoint='latest' needs the checkpoint_dir to look in")
+            found = store.latest()
+            if found is None:
+                raise ValueError(f"resume_from_checkpoint='latest': there is no complete checkpoint in {store.directory}")
+            source = found
+        source = Path(source).expanduser()
+        tree, metadata = (store if store is not None and source.parent == store.directory else CheckpointStore(source.parent)).load(
+            source
+        )
+        self._load(tree, metadata)
+        self._resumed_logs = tree["logs"]
+
+    def _load(self, tree: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+        identity = {"learner": type(self.learner).__name__, "agents": list(self.env.possible_agents)}
+        check_compatible({key: metadata[key] for key in identity}, identity)
+        check_compatible(metadata["config"], redact(asdict(self.config)), MAY_CHANGE)
+        if self.config.num_train_epochs < tree["position"]["epoch"]:
+            raise ValueError(
+                f"num_train_epochs={self.config.num_train_epochs} is less than the {tree['position']['epoch']} epochs already done"
+            )
+        self.learner.load_state_dict(tree["learner"])
+        self.numbering = Numbering(**tree["numbering"])
+        self.position = Position(**tree["position"])
+        self._gate.load_state_dict(tree["gate"])
+        self._run_id = metadata["run_id"]
+        if self._wandb is not None and metadata["wandb"] is not None:
+            self._wandb.resume(metadata["wandb"])
+        restore_random_states(tree["random"])
+
+    # ---- one epoch ----
+
+    def _epoch(self, progress: Progress, store: CheckpointStore | None, interval: int | None) -> None:
+        rows = self._rows(self.position.epoch, self.position.item)
+        while chunk := list(islice(rows, self._chunk_size(interval))):
+            if self.config.eval_interval and self.position.item % self.config.eval_interval == 0:
+                self._log_evaluation(progress)
+            self._train_on(chunk, progress)
+            if store is not None and interval is not None and self.position.item % interval == 0:
+                self._save(store)
+        if self.position.item == 0:
+            raise ValueError(
+                f"the items gave no rows in epoch {self.position.epoch}: an iterable can only be read again if it restarts"
+            )
+        self._log(self.learner.flush())
+        self.position = Position(self.position.epoch + 1)
+        if store is not None and (interval is None or self.position.epoch == self.config.num_train_epochs):
+            self._save(store)
+
+    def _chunk_size(self, checkpoint_interval: int | None) -> int:
+        """Items that are collected together: no update, evaluation or checkpoint falls between them."""
+        most_states = self.learner.rollout.max_states(len(self.env.possible_agents), self.env.num_turns)
+        sizes = [math.ceil(self.learner.states_until_update / most_states)]
+        sizes += [
+            interval - self.position.item % interval for interval in (self.config.eval_interval, checkpoint_interval) if interval
+        ]
+        return max(1, min(sizes))
+
+    def _train_on(self, chunk: Sequence[tuple[int, Item]], progress: Progress) -> None:
+        started = time.perf_counter()
+        steps = collect(
+            self.env,
+            self.learner.policies,
+            [item for _, item in chunk],
+            self.learner.rollout,
+            seed=self.config.seed,
+            numbering=self.numbering,
+            item_indices=[index for index, _ in chunk],
+            executor=self._executor,
+            policy_executor=self._policy_executor,
+        )
+        if self._recorder is not None:
+            self._recorder.write(steps)
+        metrics = self.learner.update(steps)
+        self.position.item += len(chunk)
+        callback = self._callback_metrics(steps)
+        if callback:
+            metrics.append(Metrics(self.numbering.env_step, callback, group="callback"))
+        if metrics:
+            metrics.append(_speed(steps, time.perf_counter() - started))
+        self._log(metrics)
+        progress.advance(len(chunk), env_step=self.numbering.env_step, reward=_mean_reward(steps))
+
+    def _rows(self, epoch: int, start: int) -> Iterator[tuple[int, Item]]:
+        """Positions and rows of an epoch, from its item number `start` on."""
+        items = self.env.items
+        if not has_length(items):
+            return islice(enumerate(items), start, None)
+        count = len(items)  # type: ignore[arg-type]
+        order: Iterable[int] = range(count)
+        if self.config.shuffle:
+            order = stream(ORDER, (self.config.seed, epoch)).permutation(count).tolist()
+        return ((index, items[index]) for index in islice(order, start, None))  # type: ignore[index]
+
+    def _total_items(self) -> int | None:
+        return len(self.env.items) * self.config.num_train_epochs if has_length(self.env.items) else None  # type: ignore[arg-type]
+
+    def _items_done(self) -> int:
+        per_epoch = len(self.env.items) if has_length(self.env.items) else 0  # type: ignore[arg-type]
+        return per_epoch * self.position.epoch + self.position.item
+
+    # ---- evaluation and logging ----
+
+    def _evaluation_policies(self) -> dict[AgentID, Policy]:
+        """The policies with evaluation sampling; those that share weights go on sharing calls."""
+        temperature = self.config.eval_temperature
+        if temperature is None:
+            return dict(self.learner.policies)
+        views: dict[int, Policy] = {}
+        for policy in self.learner.policies.values():
+            if not isinstance(policy, HFPolicy):
+                raise TypeError(
+                    f"eval_temperature={temperature} needs policies that can sample otherwise, got {type(policy).__name__}"
+                )
+            sampling = SamplingConfig(**{**asdict(policy.sampling), "temperature": temperature})
+            views.setdefault(id(policy), policy.with_sampling(sampling))
+        return {agent: views[id(policy)] for agent, policy in self.learner.policies.items()}
+
+    def _log_evaluation(self, progress: Progress) -> None:
+        values = self.evaluate()
+        if values:
+            self._log([Metrics(self.numbering.env_step, values, group="eval")])
+            progress.show_evaluation(values)
+
+    def _callback_metrics(self, steps: Sequence[EnvStep]) -> dict[str, float]:
+        if self._metrics_callback is None:
+            return {}
+        episodes: dict[int, list[EnvStep]] = {}
+        for step in steps:
+            episodes.setdefault(step.episode, []).append(step)
+        rows = [
+            _checked_metrics("metrics_callback", self._metrics_callback(rollout_rows(episode, self.env.possible_agents)))
+            for episode in episodes.values()
+        ]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: credit.mean([row[name] for row in rows if name in row]) for name in names}
+
+    def _aggregated(self, rows: Sequence[Item], steps: Sequence[EnvStep]) -> dict[str, float]:
+        if self._eval_logger is None or self._eval_aggregator is None:
+            return {}
+        records = self._eval_logger(
+            agent_completions_turns=completions_by_turn(steps, self.env.possible_agents),
+            batch_items=list(rows),
+            prompts=[row.get("prompt") for row in rows],
+        )
+        return _checked_metrics("eval_aggregator", self._eval_aggregator(records, num_turns=self.env.num_turns))
+
+    def _open_logs(self) -> None:
+        self.output_dir.mkdir(parents=True, exist_ok=True)
+        metrics, recorded = self.output_dir / "metrics.jsonl", self.output_dir / "stream.jsonl"
+        if self._resumed_logs is not None:
+            # What the interrupted run logged after the checkpoint is logged again.
+            truncate_to(metrics, self._resumed_logs["metrics"])
+            truncate_to(recorded, self._resumed_logs["stream"])
+            self._resumed_logs = None
+        sinks: list[Sink] = [JsonlSink(metrics), *([self._wandb] if self._wandb is not None else []), *self._more_sinks]
+        self._tracker = Tracker(sinks, self._gate)
+        self._recorder = Recorder(recorded) if self._record else None
+
+    def _close_logs(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+        if self._tracker is not None:
+            self._tracker.close()
+        self._recorder = self._tracker = None
+
+    def _log(self, metrics: Sequence[Metrics]) -> None:
+        assert self._tracker is not None
+        for entry in metrics:
+            self._tracker.log(entry)
+
+
+def _default_folder(learner: Learner) -> Path:
+    return Path("runs") / f"{type(learner).__name__.lower()}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+
+
+def _checked_metrics(source: str, values: object) -> dict[str, float]:
+    """The metrics a user's function returned.
+
+    Raises:
+        TypeError: naming the function, if it is no mapping from names to numbers.
+    """
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{source} must return a mapping from names to numbers, got {type(values).__name__}: {values!r}")
+    wrong = {name: value for name, value in values.items() if not isinstance(name, str) or not isinstance(value, (int, float))}
+    if wrong:
+        raise TypeError(f"{source} must return numbers by name, got {wrong!r}")
+    return {name: float(value) for name, value in values.items()}
+
+
+def _mean_reward(steps: Sequence[EnvStep]) -> float:
+    return credit.mean([reward for step in steps for reward in step.rewards.values()])
+
+
+def _speed(steps: Sequence[EnvStep], seconds: float) -> Metrics:
+    """Speed of a chunk: clock readings, so the only metrics that differ between two equal runs."""
+    # Siblings share completions in cross mode, so each is counted once.
+    drawn = {
+        (step.state_id, agent, step.choice[agent]): len(completion.token_ids)
+        for step in steps
+        for agent, completion in step.completions.items()
+    }
+    values = {"time/env_steps_per_second": len(steps) / seconds, "time/tokens_per_second": sum(drawn.values()) / seconds}
+    return Metrics(steps[-1].env_step, values, group="time")

@@ -1,0 +1,243 @@
+"""The trainers users name: models, functions and data in, a `Trainer` out.
+
+`MAGRPOTrainer(...)` and its siblings build the environment, the policies and the learner, and hand over. They differ in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from learners.config import TrainingConfig
+from learners.models import load_policies
+from learners.policy import HFPolicy
+from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, Reinforce
+from learners.sampling import SamplingConfig
+from learners.tracking import Sink
+from learners.trainer import EvalAggregator, EvalLogger, MetricsCallback, Trainer
+from llm_envs.env import BranchingEnv, TaskEnv
+from llm_envs.formatters import Formatter
+from llm_envs.rewards import RewardFunction, RewardProcessor
+from llm_envs.task import Task
+from llm_envs.transitions import ExternalTransition
+from llm_envs.types import AgentID, Item
+
+
+class ReinforceTrainer(Trainer):
+    """Trains a team with a learner of the REINFORCE family.
+
+    Give the task either as functions and data (`reward_func`, `train_dataset`, …) or as `env`; the models either as `agent_model` or
+    `agents`, or as `policies`. Giving both forms of one thing is an error.
+
+    Args:
+        agent_model: one model for all: a name, a folder, "tiny"; each agent gets a copy.
+        agents: one model for each agent: names, folders, loaded models, mixed. The same object twice is shared.
+        num_agents: size of the team; must agree with `args.num_agents` and `agents`.
+        tokenizer: one for all or one for each agent; None takes each model's own.
+        model_config: how models are loaded: `learners.models.load_policies`.
+        train_dataset: rows: a list, a `Dataset` or an `IterableDataset`.
+        eval_dataset: rows for evaluation.
+        reward_func: see `llm_envs.rewards`; a function, or named terms.
+        reward_processor: float → float, before training.
+        formatters: see `llm_envs.formatters`.
+        external_transition: see `llm_envs.transitions`; required with more than one turn.
+        args: the learner's config; None takes its defaults.
+        env: an environment in place of the task's parts.
+        policies: a policy for each agent of the env, in place of the models.
+        wandb_config: log to Weights & Biases as well.
+        eval_logger: makes a record of each evaluated item; needs `eval_aggregator`.
+        eval_aggregator: makes metrics of the records.
+        metrics_callback: makes metrics of an episode's rollouts.
+        output_dir: folder of the run.
+        record: also write every env step to `stream.jsonl`.
+        sinks: further places to log to.
+        progress: show a progress bar.
+        reward_workers: threads that compute the rewards of different states at once.
+
+    Raises:
+        ValueError, TypeError: before any model is loaded, if the parts do not fit together.
+    """
+
+    learner_class: ClassVar[type[Reinforce]]
+
+    def __init__(
+        self,
+        *,
+        agent_model: str | PreTrainedModel | None = None,
+        agents: Sequence[str | PreTrainedModel] | None = None,
+        num_agents: int | None = None,
+        tokenizer: str | PreTrainedTokenizerBase | Sequence[str | PreTrainedTokenizerBase] | None = None,
+        model_config: Mapping[str, Any] | None = None,
+        train_dataset: Sequence[Item] | Iterable[Item] | None = None,
+        eval_dataset: Sequence[Item] | Iterable[Item] | None = None,
+        reward_func: RewardFunction | Mapping[str, RewardFunction] | None = None,
+        reward_processor: RewardProcessor | None = None,
+        formatters: Formatter | Sequence[Formatter] | None = None,
+        external_transition: ExternalTransition | None = None,
+        args: Any = None,
+        env: BranchingEnv | None = None,
+        policies: Mapping[AgentID, HFPolicy] | None = None,
+        wandb_config: Mapping[str, Any] | None = None,
+        eval_logger: EvalLogger | None = None,
+        eval_aggregator: EvalAggregator | None = None,
+        metrics_callback: MetricsCallback | None = None,
+        output_dir: str | Path | None = None,
+        record: bool = False,
+        sinks: Sequence[Sink] = (),
+        progress: bool = True,
+        reward_workers: int | None = None,
+    ) -> None:
+        config = self.learner_class.config_class() if args is None else args
+        if not isinstance(config, self.learner_class.config_class):
+            expected = self.learner_class.config_class.__name__
+            raise TypeError(f"args of {type(self).__name__} must be a {expected}, got {type(config).__name__}")
+        task_parts = {
+            "train_dataset": train_dataset,
+            "eval_dataset": eval_dataset,
+            "reward_func": reward_func,
+            "reward_processor": reward_processor,
+            "formatters": formatters,
+            "external_transition": external_transition,
+        }
+        model_parts = {"agent_model": agent_model, "agents": agents, "tokenizer": tokenizer, "model_config": model_config}
+        _refuse_both("env", env, task_parts)
+        _refuse_both("policies", policies, model_parts)
+        if env is None:
+            size = team_size(num_agents, config.num_agents, agents, policies)
+            env = TaskEnv(_task(size, config, **task_parts))
+        check_env(env, config, num_agents, agents)
+        if policies is None:
+            policies = build_policies(env, config, **model_parts)
+        workers = ThreadPoolExecutor(len(env.possible_agents)) if config.parallel_training == "mp" else None
+        super().__init__(
+            env,
+            self.learner_class(policies, config, executor=workers),
+            config,
+            output_dir=output_dir,
+            record=record,
+            wandb_config=wandb_config,
+            sinks=sinks,
+            eval_logger=eval_logger,
+            eval_aggregator=eval_aggregator,
+            metrics_callback=metrics_callback,
+            progress=progress,
+            executor=None if reward_workers is None else ThreadPoolExecutor(reward_workers),
+            policy_executor=workers,
+        )
+
+
+class MAGRPOTrainer(ReinforceTrainer):
+    """Trains a team with `MAGRPO`; arguments of `ReinforceTrainer`, `args` is a `MAGRPOConfig`."""
+
+    learner_class = MAGRPO
+
+
+class MAREINFORCETrainer(ReinforceTrainer):
+    """Trains a team with `MAREINFORCE`; arguments of `ReinforceTrainer`, `args` is a `MAREINFORCEConfig`."""
+
+    learner_class = MAREINFORCE
+
+
+class MARLOOTrainer(ReinforceTrainer):
+    """Trains a team with `MARLOO`; arguments of `ReinforceTrainer`, `args` is a `MARLOOConfig`."""
+
+    learner_class = MARLOO
+
+
+class MAReMaxTrainer(ReinforceTrainer):
+    """Trains a team with `MAReMax`; arguments of `ReinforceTrainer`, `args` is a `MAReMaxConfig`."""
+
+    learner_class = MAReMax
+
+
+def team_size(
+    num_agents: int | None, configured: int | None, agents: Sequence[object] | None, policies: Mapping[AgentID, object] | None
+) -> int:
+    """The one size that all sources agree on; 2 if there is none.
+
+    Raises:
+        ValueError: naming the sources that disagree.
+    """
+    sources = {
+        "num_agents": num_agents,
+        "args.num_agents": configured,
+        "len(agents)": None if agents is None else len(agents),
+        "len(policies)": None if policies is None else len(policies),
+    }
+    given = {name: size for name, size in sources.items() if size is not None}
+    if len(set(given.values())) > 1:
+        raise ValueError(f"the sizes of the team disagree: {', '.join(f'{name}={size}' for name, size in given.items())}")
+    return next(iter(given.values()), 2)
+
+
+def check_env(env: BranchingEnv, config: TrainingConfig, num_agents: int | None, agents: Sequence[object] | None) -> None:
+    """Refuse a config made for another env.
+
+    Raises:
+        ValueError: if team size or turns disagree.
+    """
+    names = env.possible_agents
+    size = team_size(num_agents, config.num_agents, agents, dict.fromkeys(names))
+    if size != len(names):
+        raise ValueError(f"the env has {len(names)} agents ({', '.join(names)}), the team {size}")
+    if config.num_turns not in (None, env.num_turns):
+        raise ValueError(f"args.num_turns={config.num_turns}, but the env has num_turns={env.num_turns}")
+
+
+def build_policies(
+    env: BranchingEnv,
+    config: TrainingConfig,
+    *,
+    agent_model: str | PreTrainedModel | None,
+    agents: Sequence[str | PreTrainedModel] | None,
+    tokenizer: Any,
+    model_config: Mapping[str, Any] | None,
+) -> dict[AgentID, HFPolicy]:
+    """A policy for each agent of the env, sampling as the config says.
+
+    Raises:
+        ValueError: if no model is named.
+    """
+    if agent_model is None and agents is None:
+        raise ValueError("which models act? give agent_model (one for all), agents (one for each) or policies")
+    return load_policies(
+        agent_model=agent_model,
+        agents=agents,
+        names=env.possible_agents,
+        tokenizer=tokenizer,
+        model_config=model_config,
+        sampling=SamplingConfig(config.temperature, config.top_p, config.top_k, config.max_new_tokens),
+        devices=config.agent_devices,
+        dtype=config.dtype,
+        prompt_overflow=config.prompt_overflow,
+        micro_batch_tokens=config.micro_batch_tokens,
+    )
+
+
+def _task(size: int, config: TrainingConfig, **parts: Any) -> Task:
+    for name in ("reward_func", "train_dataset"):
+        if parts[name] is None:
+            raise ValueError(f"what is to be learned? {name} is missing (or give an env)")
+    turns = config.num_turns or (1 if parts["external_transition"] is None else 2)
+    return Task(
+        reward=parts["reward_func"],
+        items=parts["train_dataset"],
+        eval_items=parts["eval_dataset"],
+        agents=size,
+        formatters=parts["formatters"],
+        transition=parts["external_transition"],
+        num_turns=turns,
+        reward_processor=parts["reward_processor"],
+        external_prompt_passthrough=config.external_prompt_passthrough,
+        name="trainer",
+    )
+
+
+def _refuse_both(name: str, whole: object, parts: Mapping[str, object]) -> None:
+    given = [part for part, value in parts.items() if value is not None]
+    if whole is not None and given:
+        raise ValueError(f"{name} stands for {', '.join(parts)}; give one or the other, not {name} and {', '.join(given)}")
