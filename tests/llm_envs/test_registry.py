@@ -65,7 +65,7 @@ def test_built_in_envs_are_listed_and_made():
 
 
 def test_listing_imports_no_task():
-    code = "import sys, llm_envs.registry as r; r.list_envs(); print([m for m in sys.modules if m.startswith(('llm_envs.tasks', 'torch'))])"
+    code = "import sys, llm_envs.registry as r; r.list_envs(); print([m for m in sys.modules if m.startswith('llm_envs.tasks')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
@@ -130,7 +130,7 @@ def test_refused_registrations():
     for wrong in ("own", "Own-v0", "own-v", "own_task-v0", ""):
         with pytest.raises(ValueError, match="must look like my-task-v0"):
             register(wrong, own_task)
-    with pytest.raises(TypeError, match="own-v0 has no option 'size'; its options: rows, num_turns|own-v0 has no option 'size'"):
+    with pytest.raises(TypeError, match="own-v0 has no option 'size'; its options: rows"):
         register("own-v0", lambda rows=1: own_task(rows=rows), size=2)
     with pytest.raises(TypeError, match="must be a function, a Task or 'module:function', got 3"):
         register("own-v0", 3)

@@ -1,4 +1,4 @@
-"""Guards the bundled tasks: what their agents read, what joint answers earn (by hand), and that options and own rows do what they say."""
+"""Guards the bundled tasks: what their agents read, what joint answers earn (by hand), what options and own rows do."""
 
 from __future__ import annotations
 
@@ -307,9 +307,9 @@ def test_length_ratio_rows():
     prompt = state.observations["agent_0"]
     assert isinstance(prompt, ChatPrompt)
     assert [message["content"] for message in prompt.messages] == ["why?", "you wrote 1 characters, the other 1."]
-    with pytest.raises(ValueError, match="item 2: the field 'prompt'.* is None"):
+    with pytest.raises(ValueError, match=r"item 2: the field 'prompt'.* is None"):
         play(task, ["x", "y"], item=2)
-    with pytest.raises(ValueError, match="needs the field 'topic' or 'prompt', got {'text': 'why"):
+    with pytest.raises(ValueError, match=r"needs the field 'topic' or 'prompt', got \{'text': 'why"):
         play(task, ["x", "y"], item=3)
 
 
