@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 class SettledCall:
     """A user's function together with the one way it is called: with `arguments`, and with those of `keywords` that it wants.
 
-    A parameter named as a keyword is given that keyword, wherever it stands and whatever its kind; `**kwargs` is given all the others.
-    The arguments go to the remaining parameters in their order (those without a default first), and what is left to `*args`.
+    A parameter named as a keyword is given that keyword, wherever it stands and whatever its kind; `**kwargs` is given all the
+    others. The arguments go to the remaining parameters in their order (those without a default first), and what is left to
+    `*args`.
 
     Args:
         function: the user's.
@@ -77,9 +79,7 @@ class SettledCall:
     def _check(self, parameters: Sequence[inspect.Parameter], free: Sequence[inspect.Parameter]) -> None:
         given = ", ".join(self._arguments) or "no arguments"
         unknown = [p.name for p in free if p.default is p.empty][len(self._arguments) :]
-        unknown += [
-            p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p not in self._named and p.default is p.empty
-        ]
+        unknown += [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p not in self._named and p.default is p.empty]
         if unknown:
             raise TypeError(
                 f"{self.name} requires {', '.join(map(repr, unknown))}, which it would not be given: "
@@ -140,8 +140,8 @@ def keyword_options(function: Callable[..., Any]) -> Options:
 
 
 def function_name(function: object) -> str:
-    """A function's name for messages: its qualified name; for a `partial` its function's; for other callable objects their type's."""
-    inner = function.func if hasattr(function, "func") else function  # type: ignore[attr-defined]
+    """A function's name for messages: its qualified name; a `partial`'s is its function's, another callable object's its type's."""
+    inner = function.func if isinstance(function, functools.partial) else function
     if inspect.isroutine(inner) or inspect.isclass(inner):
         return repr(inner.__qualname__)
     return repr(type(inner).__qualname__)

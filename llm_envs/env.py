@@ -5,35 +5,41 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from llm_envs.rewards import processed
-from llm_envs.seeding import ENVIRONMENT, Path, stream
+from llm_envs.seeding import ORDER, PLAY, Path, stream
 from llm_envs.spaces import UnicodeText, clean_text
-from llm_envs.task import Task, has_length
+from llm_envs.task import Task, agent_names, has_length
 from llm_envs.types import AgentID, Item, JointAction, State, Transition, Turn
 
-Observation = dict[str, str]
+Observation: TypeAlias = dict[str, str]
+Infos: TypeAlias = dict[AgentID, dict[str, Any]]
 
 
 class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
     """A PettingZoo parallel environment of texts whose state is a value.
 
-    A subclass gives `initial` and `branch`; everything else stands on them. All agents act at once and end together.
+    A subclass gives `initial` and `branch`; everything else stands on them. All agents act at once and end together. A public
+    subclass lists `ParallelEnv` as a base of its own: some libraries look for it there.
 
-    Attributes:
-        possible_agents: the team, in order.
+    Args:
+        agents: the team, `<role>_<number>`, in order.
         num_turns: H, the most turns an episode has.
         items: rows that `reset` and trainers start episodes from.
         eval_items: rows for evaluation, None without.
+        name: shown in messages and `metadata`.
+        render_mode: None or "ansi".
+        max_prompt_length: of the observation spaces, in characters.
+        max_completion_length: of the action spaces, in characters. A longer action is played all the same.
     """
-
-    metadata: ClassVar[dict[str, Any]] = {"name": "branching", "render_modes": ["ansi"], "is_parallelizable": True}
 
     def __init__(
         self,
@@ -42,28 +48,39 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         num_turns: int,
         items: Sequence[Item] | Iterable[Item],
         eval_items: Sequence[Item] | Iterable[Item] | None = None,
+        name: str = "branching",
         render_mode: str | None = None,
         max_prompt_length: int = 2**20,
         max_completion_length: int = 2**20,
     ) -> None:
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode must be None or 'ansi', got {render_mode!r}")
-        self.possible_agents = list(agents)
+        self.metadata = {"name": name, "render_modes": ["ansi"], "is_parallelizable": True}
+        self.possible_agents = list(agent_names(agents))
         self.agents: list[AgentID] = []
         self.num_turns = num_turns
         self.items = items
         self.eval_items = eval_items
         self.render_mode = render_mode
-        self.observation_spaces = {
+        self.max_prompt_length = max_prompt_length
+        self.max_completion_length = max_completion_length
+        observation_spaces: dict[AgentID, spaces.Space] = {
             agent: spaces.Dict({"prompt": UnicodeText(max_prompt_length)}) for agent in self.possible_agents
         }
+        self.observation_spaces = observation_spaces
         self.action_spaces = {agent: UnicodeText(max_completion_length) for agent in self.possible_agents}
         self._state: State | None = None
+        self._run_seed: int | None = None  # of the stream of episodes that `reset` started
         self._env_step = 0
-        self._seed: int | None = None
         self._episode = 0
-        self._order: list[int] = []
-        self._rows: Iterator[Item] | None = None
+        self._pass = 0  # how often the rows have been gone through
+        self._position = 0  # rows taken in this pass
+        self._order: list[int] = []  # this pass's, for rows that have positions
+        self._rows: Iterator[Item] | None = None  # for rows that have none
+
+    def __getstate__(self) -> dict[str, Any]:
+        # An iterator can be neither pickled nor copied; the next row is found again by its position.
+        return {**self.__dict__, "_rows": None}
 
     # ---- what a subclass gives ----
 
@@ -72,7 +89,7 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
 
         Args:
             item: the row.
-            key: path of the state, `(seed, episode)`.
+            key: path of the state, `(seed, purpose, episode)`.
             item_index: position of the row, for infos and messages.
         """
         raise NotImplementedError
@@ -91,31 +108,32 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         """The state as one text: every agent's prompts and completions so far, then what each reads now."""
         parts: list[str] = []
         for number, turn in enumerate(state.history, start=1):
-            for agent in self.possible_agents:
-                parts.append(f"[turn {number}, {agent} reads]\n{turn.observations[agent]}")
-            for agent in self.possible_agents:
-                parts.append(f"[turn {number}, {agent} writes]\n{turn.actions[agent]}")
+            parts.extend(f"[turn {number}, {agent} reads]\n{turn.observations[agent]}" for agent in self.possible_agents)
+            parts.extend(f"[turn {number}, {agent} writes]\n{turn.actions[agent]}" for agent in self.possible_agents)
         parts.extend(f"[{agent} reads]\n{state.observations[agent]}" for agent in self.possible_agents)
         return "\n\n".join(parts)
 
     # ---- the PettingZoo face ----
 
-    def reset(
-        self, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[dict[AgentID, Observation], dict[AgentID, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[dict[AgentID, Observation], Infos]:
         """Start an episode: observations `{"prompt": text}`, and an empty info for each agent.
 
         Args:
-            seed: starts the stream of items and chance anew; None goes on with it (from entropy the first time).
+            seed: starts the stream of items, chance and env steps anew; None goes on with it (from entropy the first time). The
+                first row after a seed is row `seed` modulo their number, and every pass over the rows has an order of its own. Rows
+                without positions come in the order they have.
             options: `{"item": position}` or `{"item": row}` chooses the row; other keys are ignored.
+
+        Raises:
+            ValueError: for a negative seed, a position there is none of, or a row the task cannot be played on.
         """
-        if seed is not None or self._seed is None:
-            self._seed = int(seed) if seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
-            self._episode, self._order, self._rows = 0, [], None
+        if seed is not None or self._run_seed is None:
+            self._start_run(seed)
         else:
             self._episode += 1
-        item_index, item = self._choose(options)
-        self._state = self.initial(item, (self._seed, self._episode), item_index)
+        assert self._run_seed is not None
+        item_index, item = self._chosen(options)
+        self._state = self.initial(item, (self._run_seed, PLAY, self._episode), item_index)
         self.agents = list(self.possible_agents)
         return self._observations(self._state), {agent: {} for agent in self.agents}
 
@@ -126,15 +144,17 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         dict[AgentID, float],
         dict[AgentID, bool],
         dict[AgentID, bool],
-        dict[AgentID, dict[str, Any]],
+        Infos,
     ]:
         """Play one turn: `branch` with one joint action.
 
         Returns:
-            Observations, rewards, terminations, truncations and infos, each for every agent that acted, in order.
+            Observations, rewards, terminations, truncations and infos, each for every agent that acted, in order. Infos are those
+            of the transition and `env_step`, which counts from the last seed.
 
         Raises:
             RuntimeError: before a reset or after the end.
+            ValueError: if the actions are not those of the agents.
         """
         if not self.agents:
             raise RuntimeError("step needs a running episode: call reset() first")
@@ -180,15 +200,19 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         """The agent's action space, always the same object."""
         return self.action_spaces[agent]
 
-    def joint_action(self, action: Mapping[AgentID, Any]) -> dict[AgentID, str]:
-        """The joint action with every agent's text cleaned, in the agents' order.
+    def playable(self, state: State, joint_actions: Sequence[Mapping[AgentID, Any]]) -> list[dict[AgentID, str]]:
+        """The joint actions with every text cleaned and in the agents' order: what each `branch` starts with.
 
         Raises:
-            ValueError: if it does not name exactly the agents.
+            ValueError: if nothing can be done at this state, or a joint action does not name exactly the agents.
+            TypeError: if one holds something that is no text.
         """
-        if set(action) != set(self.possible_agents):
-            raise ValueError(f"a joint action must name {', '.join(self.possible_agents)}, got {', '.join(map(str, action)) or 'none'}")
-        return {agent: clean_text(action[agent]) for agent in self.possible_agents}
+        if state.done:
+            raise ValueError(f"the episode is over after turn {state.turn}, nothing can be done in {state.place}")
+        for action in joint_actions:
+            if set(action) != set(self.possible_agents):
+                raise ValueError(f"a joint action must name {_listed(self.possible_agents)}, got {_listed(action)}")
+        return [{agent: clean_text(action[agent]) for agent in self.possible_agents} for action in joint_actions]
 
     def _observations(self, state: State) -> dict[AgentID, Observation]:
         return {agent: {"prompt": state.observations[agent]} for agent in self.possible_agents}
@@ -198,45 +222,63 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
             raise RuntimeError("the env has no state yet: call reset() first")
         return self._state
 
-    def _choose(self, options: Mapping[str, Any] | None) -> tuple[int, Item]:
+    def _start_run(self, seed: int | None) -> None:
+        chosen = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else operator.index(seed)
+        if chosen < 0:
+            raise ValueError(f"seed must not be negative, got {seed}")
+        self._run_seed = chosen
+        self._env_step = self._episode = 0
+        self._start_pass(0)
+
+    def _start_pass(self, number: int) -> None:
+        self._pass, self._position, self._order, self._rows = number, 0, [], None
+
+    def _chosen(self, options: Mapping[str, Any] | None) -> tuple[int, Item]:
         wanted = options.get("item") if isinstance(options, Mapping) else None
         if isinstance(wanted, Mapping):
             return -1, wanted
         if wanted is not None:
             return self._item_at(wanted)
-        if not has_length(self.items):
-            return self._next_row()
-        if not self._order:
-            # A permutation for each pass over the rows, so that seeds differ in order and every row has its turn.
-            self._order = stream(ENVIRONMENT, (self._require_seed(), self._episode)).permutation(len(self.items)).tolist()  # type: ignore[arg-type]
-        index = self._order.pop(0)
-        return index, self.items[index]  # type: ignore[index]
+        return self._next_shuffled(self.items) if has_length(self.items) else self._next_in_order(self.items)
 
     def _item_at(self, wanted: Any) -> tuple[int, Item]:
         if not has_length(self.items):
             raise ValueError(f"options['item']={wanted!r}: these items have no positions; give the row itself")
-        count = len(self.items)  # type: ignore[arg-type]
+        count = len(self.items)
         if not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 0 <= wanted < count:
             raise ValueError(f"options['item'] must be a row or a position from 0 to {count - 1}, got {wanted!r}")
-        return int(wanted), self.items[int(wanted)]  # type: ignore[index]
+        return int(wanted), self.items[int(wanted)]
 
-    def _next_row(self) -> tuple[int, Item]:
+    def _next_shuffled(self, items: Sequence[Item]) -> tuple[int, Item]:
+        assert self._run_seed is not None
+        if self._position == len(self._order) > 0:
+            self._start_pass(self._pass + 1)
+        if not self._order:
+            order = stream(ORDER, (self._run_seed, self._pass)).permutation(len(items)).tolist()
+            # Turned round until it starts with the seed's own row: with few rows, seeds would else often share their order.
+            first = order.index(self._run_seed % len(items)) if self._pass == 0 else 0
+            self._order = order[first:] + order[:first]
+        index = self._order[self._position]
+        self._position += 1
+        return index, items[index]
+
+    def _next_in_order(self, items: Iterable[Item]) -> tuple[int, Item]:
         if self._rows is None:
-            self._rows = iter(self.items)
-        row = next(self._rows, None)
-        if row is None:
-            self._rows = iter(self.items)
-            row = next(self._rows, None)
-        if row is None:
+            self._rows = itertools.islice(iter(items), self._position, None)
+        for row in self._rows:
+            self._position += 1
+            return self._position - 1, row
+        if self._position == 0:
             raise ValueError("items has no rows")
-        return -1, row
-
-    def _require_seed(self) -> int:
-        assert self._seed is not None
-        return self._seed
+        self._start_pass(self._pass + 1)
+        return self._next_in_order(items)
 
 
-class TaskEnv(BranchingEnv, ParallelEnv):
+def _listed(names: Iterable[object]) -> str:
+    return ", ".join(map(str, names)) or "none"
+
+
+class TaskEnv(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is text
     """The environment of a task.
 
     Args:
@@ -250,34 +292,40 @@ class TaskEnv(BranchingEnv, ParallelEnv):
             num_turns=task.num_turns,
             items=task.items,
             eval_items=task.eval_items,
+            name=task.name,
             render_mode=render_mode,
             max_prompt_length=task.max_prompt_length,
             max_completion_length=task.max_completion_length,
         )
         self.task = task
-        self.metadata = {**BranchingEnv.metadata, "name": task.name}
         self._formatters = task.build_formatters()
         self._rewards = task.build_rewards()
         self._transitions = task.build_transitions()
 
     def initial(self, item: Item, key: Path, item_index: int = -1) -> State:
-        """The state an episode on this row starts from: every agent's formatted prompt."""
+        """The state an episode on this row starts from: every agent's formatted prompt.
+
+        Raises:
+            ValueError: naming row, field and agent, if the row cannot be formatted.
+        """
         if not isinstance(item, Mapping):
             raise ValueError(f"item {item_index} must be a mapping, got {type(item).__name__}: {item!r}")
-        observations = {agent: self._formatters.format(agent, item, item_index) for agent in self.possible_agents}
-        return State(item=item, observations=observations, key=key, item_index=item_index)
+        prompts = {agent: self._formatters.format(agent, item, item_index) for agent in self.possible_agents}
+        return State(item=item, observations=self._fitting(prompts, item_index), key=key, item_index=item_index)
 
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
-        """What each of several joint actions leads to; the reward function gets them all in one call."""
-        if state.done:
-            raise ValueError(f"the episode on item {state.item_index} ended after turn {state.turn}: nothing can be done from here")
-        actions = [self.joint_action(action) for action in joint_actions]
+        """What each of several joint actions leads to; the reward function gets them all in one call.
+
+        Raises:
+            ValueError: as `playable`, and for prompts of the next turn that cannot be formatted.
+            RewardError, TransitionError: if the task's functions fail.
+        """
+        actions = self.playable(state, joint_actions)
         if not actions:
             return []
-        scores = self._rewards(state, actions)
         transitions = []
-        for index, (action, score) in enumerate(zip(actions, scores, strict=True)):
-            rewards = processed(self.task.reward_processor, score.total, state.item)
+        for index, (action, score) in enumerate(zip(actions, self._rewards(state, actions), strict=True)):
+            rewards = processed(self.task.reward_processor, score.total, state)
             infos = {
                 agent: {
                     "turn": state.turn + 1,
@@ -294,21 +342,29 @@ class TaskEnv(BranchingEnv, ParallelEnv):
         history = (*state.history, Turn(state.observations, action, rewards))
         last = len(history) == self.num_turns
         prompts = None if last or self._transitions is None else self._transitions(state, action, rewards)
-        observations = state.observations if prompts is None else self._read(state, prompts)
         return State(
             item=state.item,
-            observations=observations,
+            observations=state.observations if prompts is None else self._next_prompts(state, prompts),
             history=history,
             key=(*state.key, index),
             item_index=state.item_index,
             terminated=prompts is None,
         )
 
-    def _read(self, state: State, prompts: Sequence[str]) -> dict[AgentID, str]:
-        by_agent = dict(zip(self.possible_agents, prompts, strict=True))
-        if self.task.external_prompt_passthrough:
-            return by_agent
-        return {
-            agent: self._formatters.format(agent, {**state.item, "prompt": prompt}, state.item_index, prompt)
-            for agent, prompt in by_agent.items()
-        }
+    def _next_prompts(self, state: State, external: Sequence[str]) -> dict[AgentID, str]:
+        prompts = dict(zip(self.possible_agents, external, strict=True))
+        if not self.task.external_prompt_passthrough:
+            prompts = {
+                agent: self._formatters.format(agent, {**state.item, "prompt": prompt}, state.item_index, prompt)
+                for agent, prompt in prompts.items()
+            }
+        return self._fitting(prompts, state.item_index)
+
+    def _fitting(self, prompts: dict[AgentID, str], item_index: int) -> dict[AgentID, str]:
+        for agent, prompt in prompts.items():
+            if len(prompt) > self.max_prompt_length:
+                raise ValueError(
+                    f"item {item_index}: the prompt of {agent} has {len(prompt)} characters, "
+                    f"more than max_prompt_length={self.max_prompt_length} of the task {self.task.name!r}"
+                )
+        return prompts

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from llm_envs.calling import SettledCall
+from llm_envs.spaces import clean_text, is_unicode
 from llm_envs.types import AgentID, ChatPrompt, Item
 
-Formatter: TypeAlias = Callable[..., "str | Iterable[Mapping[str, str]]"]
+Formatter: TypeAlias = Callable[..., "str | Sequence[Mapping[str, Any]]"]
 """`f(item)` or `f(item, external_prompts=...)`; returns a text or chat messages."""
 
 
@@ -23,13 +24,17 @@ class Formatters:
     Args:
         formatters: None for `prompt_field`, one function for all agents, or one for each in order.
         agents: the agents.
+
+    Raises:
+        ValueError: for another number of them.
+        TypeError: for one that cannot be called so.
     """
 
     def __init__(self, formatters: Formatter | Sequence[Formatter] | None, agents: Sequence[AgentID]) -> None:
         if formatters is None or callable(formatters):
             formatters = [formatters or prompt_field] * len(agents)
-        if len(formatters) != len(agents):
-            raise ValueError(f"formatters must be one function or one for each of {len(agents)} agents, got {len(formatters)}")
+        if not isinstance(formatters, Sequence) or len(formatters) != len(agents):
+            raise ValueError(f"formatters must be one function or one for each of {len(agents)} agents, got {formatters!r}")
         self._calls: dict[AgentID, SettledCall] = {
             agent: SettledCall(f, role=f"formatter of {agent}", arguments=["the item"], keywords=["external_prompts"])
             for agent, f in zip(agents, formatters, strict=True)
@@ -40,42 +45,44 @@ class Formatters:
 
         Args:
             agent: who reads.
-            item: the row, its `prompt` already replaced by an external one.
+            item: the row, its `prompt` already replaced by an external one. The formatter gets a copy.
             item_index: for messages.
             external_prompt: given on from the transition, None at the start.
 
         Raises:
-            ValueError: naming row, field and agent, if the row lacks a field or holds None for its prompt, or the result is no prompt.
+            ValueError: naming row, field and agent, if the row lacks a field or holds None for its prompt, the formatter fails, or
+                its result is no prompt. The cause is kept.
         """
         call = self._calls[agent]
-        keywords = {} if external_prompt is None and _has_default(call) else {"external_prompts": external_prompt}
+        # Whatever a formatter makes of it, the text "None" must not be read by a model; data libraries fill in None for missing
+        # fields.
+        if "prompt" in item and item["prompt"] is None:
+            raise ValueError(f"item {item_index}: the field 'prompt', which the {call.name} may read, is None; give it a text")
+        # On the first turn a formatter's own default stands; one without a default is told None.
+        told = external_prompt is not None or "external_prompts" in call.required
         try:
-            prompt = call([item], keywords)
-        except KeyError as error:
-            field = error.args[0] if error.args else "?"
-            if field in item:
-                raise
-            raise ValueError(
-                f"item {item_index} has no field {field!r}, which the {call.name} needs; its fields are {sorted(map(str, item))}"
-            ) from error
-        if prompt is None and call.function is prompt_field:
-            raise ValueError(f"item {item_index}: its field 'prompt' is None, which {agent} would read; give it a text")
+            prompt = call([dict(item)], {"external_prompts": external_prompt} if told else {})
+        except Exception as error:
+            missing = error.args[0] if isinstance(error, KeyError) and error.args else None
+            if isinstance(missing, str) and missing not in item:
+                fields = ", ".join(map(str, item))
+                raise ValueError(
+                    f"item {item_index} has no field {missing!r}, which the {call.name} needs; it has: {fields}"
+                ) from error
+            raise ValueError(f"{call.name} on item {item_index}: {type(error).__name__}: {error}") from error
         return as_prompt(prompt, f"item {item_index}: what the {call.name} returns")
 
 
-def _has_default(call: SettledCall) -> bool:
-    # A formatter that requires `external_prompts` is told None on the first turn; one with a default keeps it.
-    return "external_prompts" not in call.required
-
-
 def as_prompt(prompt: Any, source: str) -> str:
-    """The prompt as text: a `str` as it is, chat messages as a `ChatPrompt`.
+    """The prompt as it is read: a plain `str`, or a `ChatPrompt` for chat messages, in either case one that UTF-8 can write.
 
     Raises:
         ValueError: naming `source`, if it is neither.
     """
+    if isinstance(prompt, ChatPrompt):
+        return prompt if is_unicode(prompt) else as_prompt(prompt.messages, source)
     if isinstance(prompt, str):
-        return prompt
+        return clean_text(prompt)
     if isinstance(prompt, Sequence) and prompt and all(isinstance(message, Mapping) for message in prompt):
-        return ChatPrompt(prompt)
+        return ChatPrompt({k: clean_text(v) if isinstance(v, str) else v for k, v in message.items()} for message in prompt)
     raise ValueError(f"{source} must be a text or chat messages, got {type(prompt).__name__}: {prompt!r}")

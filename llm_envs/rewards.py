@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from llm_envs.calling import SettledCall
-from llm_envs.types import AgentID, Item, JointAction, State
+from llm_envs.calling import SettledCall, function_name
+from llm_envs.types import AgentID, JointAction, State
 
 RewardFunction: TypeAlias = Callable[..., Any]
 """`f(list_1, …, list_n, *, batch_items=, prompts=, states=)`: one list of K completions an agent; returns K rewards."""
@@ -16,6 +16,9 @@ RewardFunction: TypeAlias = Callable[..., Any]
 RewardProcessor: TypeAlias = Callable[[float], float]
 
 KEYWORDS = ("batch_items", "prompts", "states")
+
+SHOWN = 400
+"""Characters of the completions that an error shows."""
 
 
 class RewardError(RuntimeError):
@@ -38,24 +41,32 @@ class Score:
 class Rewards:
     """One reward function, or several named terms that are summed, settled for a team.
 
+    A function gets one list of K completions for each agent, by position, and those of these keywords that it names: `batch_items`
+    (a list of the one item), `prompts` (what each agent read), `states` (the state acted from, K times). It returns what
+    `reward_rows` reads.
+
     Args:
-        reward: a function, or a mapping from a term's name to its function.
+        reward: a function, or a mapping from a term's name to its function, each possibly `scaled`.
         agents: the team.
 
     Raises:
-        TypeError: if a function cannot be called with one list of completions for each agent.
+        TypeError: if a function cannot be called so.
     """
 
     def __init__(self, reward: RewardFunction | Mapping[str, RewardFunction], agents: Sequence[AgentID]) -> None:
         self.agents = tuple(agents)
         self.named = isinstance(reward, Mapping)
-        functions = dict(reward) if isinstance(reward, Mapping) else {"reward": reward}
-        if not functions:
-            raise ValueError("reward must be a function or at least one named term, got an empty mapping")
+        functions: dict[str, RewardFunction] = dict(reward) if isinstance(reward, Mapping) else {"": reward}
+        if not functions or not all(isinstance(term, str) for term in functions):
+            raise ValueError(f"reward must be a function or at least one named term, got {reward!r}")
         arguments = [f"the list of {agent}'s completions" for agent in self.agents]
-        self._calls: dict[str, SettledCall] = {
-            term: SettledCall(f, role="reward function", arguments=arguments, keywords=KEYWORDS) for term, f in functions.items()
-        }
+        self._calls: dict[str, SettledCall] = {}
+        self._factors: dict[str, float] = {}
+        for term, function in functions.items():
+            role = f"reward term {term!r}" if self.named else "reward function"
+            plain = function.function if isinstance(function, Scaled) else function
+            self._calls[term] = SettledCall(plain, role=role, arguments=arguments, keywords=KEYWORDS)
+            self._factors[term] = function.factor if isinstance(function, Scaled) else 1.0
 
     def __call__(self, state: State, joint_actions: Sequence[JointAction]) -> list[Score]:
         """The score of each joint action taken at one state; each function is called once, with lists of their number.
@@ -68,30 +79,37 @@ class Rewards:
         scores = []
         for index in range(len(joint_actions)):
             terms = {term: row[index] for term, row in rows.items()}
-            total = {agent: math.fsum(values[agent] for values in terms.values()) for agent in self.agents}
+            total = {agent: math.fsum(self._factors[term] * terms[term][agent] for term in terms) for agent in self.agents}
             scores.append(Score(total, terms if self.named else {}))
         return scores
 
     def _term(self, call: SettledCall, state: State, lists: list[list[str]], count: int) -> list[dict[AgentID, float]]:
         keywords: dict[str, Any] = {
-            "batch_items": [state.item],
+            "batch_items": [dict(state.item)],
             "prompts": [state.observations[agent] for agent in self.agents],
             "states": [state] * count,
         }
-        # Lists are the function's to keep or change: each gets its own.
+        # Lists and row are the function's to keep or change: each gets its own.
         arguments = [list(completions) for completions in lists]
         try:
             return reward_rows(call(arguments, keywords), count, self.agents)
         except Exception as error:
-            where = f"{call.name} on item {state.item_index}, turn {state.turn + 1}, completions {_shortened(lists)}"
-            raise RewardError(f"{where}: {type(error).__name__}: {error}") from error
+            raise reward_error(call.name, state, lists, error) from error
+
+
+def reward_error(name: str, state: State, completions: object, cause: Exception) -> RewardError:
+    """The error to raise from `cause`, saying whose fault it is and where."""
+    text = repr(completions)
+    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
+    return RewardError(f"{name} on {state.place}, completions {shown}: {type(cause).__name__}: {cause}")
 
 
 def reward_rows(returned: Any, count: int, agents: Sequence[AgentID]) -> list[dict[AgentID, float]]:
     """Each agent's reward for each of `count` joint responses, from what a reward function returned.
 
-    `count` numbers are shared by the team; `count` sequences of one number an agent, or mappings from agent to number, are per agent.
-    With one joint response, one number for each of several agents is per agent too. Lists, tuples, arrays and tensors are all fine.
+    `count` numbers are shared by the team; `count` sequences of one number an agent, or mappings from agent to number, are per
+    agent. With one joint response, one number for each of several agents is per agent too. Lists, tuples, arrays and tensors are
+    all fine.
 
     Raises:
         TypeError: for another type, an entry that is no number included.
@@ -146,9 +164,20 @@ def _number(value: Any) -> float:
     return number
 
 
-def _shortened(lists: list[list[str]], limit: int = 400) -> str:
-    text = repr(lists)
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+@dataclass(frozen=True)
+class Scaled:
+    """A reward function whose values count `factor` times; they are logged as they are."""
+
+    function: RewardFunction
+    factor: float
+
+
+def scaled(factor: float, function: RewardFunction) -> Scaled:
+    """A reward term that counts `factor` times, and is logged as it is: with a factor of 0 it is only logged.
+
+    Example: `Task(reward={"solved": solved, "length": scaled(0.1, length)}, …)`.
+    """
+    return Scaled(function, _number(factor))
 
 
 class RewardProcessors:
@@ -156,17 +185,20 @@ class RewardProcessors:
 
     @staticmethod
     def scale(factor: float) -> RewardProcessor:
-        """reward ↦ factor · reward."""
+        """A processor: factor · reward."""
         return _Scale(_number(factor))
 
     @staticmethod
     def shift(value: float) -> RewardProcessor:
-        """reward ↦ reward + value."""
+        """A processor: reward + value."""
         return _Shift(_number(value))
 
     @staticmethod
     def compose(*processors: RewardProcessor) -> RewardProcessor:
         """The processors one after the other, the first first; the identity without any."""
+        wrong = [processor for processor in processors if not callable(processor)]
+        if wrong:
+            raise TypeError(f"a reward processor must be callable, got {wrong[0]!r}")
         return _Compose(processors)
 
 
@@ -197,18 +229,21 @@ class _Compose:
         return reward
 
 
-def processed(processor: RewardProcessor | None, rewards: Mapping[AgentID, float], item: Item) -> dict[AgentID, float]:
-    """The rewards after the processor.
+def processed(processor: RewardProcessor | None, rewards: Mapping[AgentID, float], state: State) -> dict[AgentID, float]:
+    """Each agent's reward after the processor.
+
+    Args:
+        processor: None for the identity.
+        rewards: earned at `state`.
+        state: the one acted from, for messages.
 
     Raises:
-        RewardError: if it returns anything but a finite number.
+        RewardError: if the processor fails or returns anything but a finite number.
     """
     if processor is None:
         return dict(rewards)
-    results: dict[AgentID, float] = {}
-    for agent, reward in rewards.items():
-        try:
-            results[agent] = _number(processor(reward))
-        except Exception as error:
-            raise RewardError(f"reward processor on {reward!r} of {agent}, item {item!r}: {type(error).__name__}: {error}") from error
-    return results
+    try:
+        return {agent: _number(processor(reward)) for agent, reward in rewards.items()}
+    except Exception as error:
+        name = f"reward processor {function_name(processor)}"
+        raise RewardError(f"{name} on the rewards {dict(rewards)}, {state.place}: {type(error).__name__}: {error}") from error

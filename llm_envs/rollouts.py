@@ -80,8 +80,8 @@ def collect(
         policy_executor: runs different policies' `generate` at once (agents on devices of their own).
 
     Raises:
-        ValueError: if the policies are not those of the env's agents, a policy returns other numbers of completions than asked, or seed,
-            purpose or positions are none. An error leaves `numbering` as it was.
+        ValueError: if the policies are not those of the env's agents, a policy returns other numbers of completions than asked, or
+            seed, purpose or positions are none. An error leaves `numbering` as it was.
     """
     agents = env.possible_agents
     if set(policies) != set(agents):

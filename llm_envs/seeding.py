@@ -11,6 +11,10 @@ Path: TypeAlias = tuple[int, ...]
 # Domains keep streams apart that would otherwise have the same path.
 ENVIRONMENT, SAMPLING, ORDER, UPDATE = range(4)
 
+# Second part of a state's key, `(seed, purpose, episode)`. Evaluation draws from streams of its own, where the third part is the
+# item's position, so that every evaluation of an item draws the same numbers; so does play through `reset` and `step`.
+TRAINING, EVALUATION, PLAY = range(3)
+
 
 def stream(domain: int, path: Path) -> np.random.Generator:
     """The random stream of a path: the same path always gives the same numbers, different ones are independent.

@@ -50,8 +50,9 @@ _UNICODE = _Characters()
 class UnicodeText(spaces.Text):
     """All texts of up to `max_length` code points that UTF-8 can write, the empty one included.
 
-    gymnasium's `Text` holds its characters one by one, which for all of Unicode takes seconds and hundreds of megabytes. Here the set
-    is a rule: any `str` without lone surrogates. Samples are short and plain, as only a length and an alphabet make random play useful.
+    gymnasium's `Text` holds its characters one by one, which for all of Unicode takes seconds and hundreds of megabytes. Here the
+    set is a rule: any `str` without lone surrogates. Samples are short and plain, as only a length and an alphabet make random play
+    useful.
 
     Args:
         max_length: in code points.
@@ -133,8 +134,8 @@ def clean_text(text: object) -> str:
 
 
 # ---- gymnasium's functions over spaces ----
-# It dispatches on the type. What it has for `Text` is right here too, but walks through all `max_length` places in Python, or asks for
-# the exact type, or (shared memory) reads the texts once and never again.
+# It dispatches on the type. What it has for `Text` is right here too, but walks through all `max_length` places in Python, or asks
+# for the exact type, or (shared memory) reads the texts once and never again.
 
 
 @flatten.register(UnicodeText)
@@ -152,7 +153,7 @@ def _unflatten(space: UnicodeText, x: NDArray[np.int32]) -> str:
 
 
 @batch_differing_spaces.register(UnicodeText)
-def _batch_differing(texts: Sequence[UnicodeText]) -> spaces.Tuple:
+def _batch_differing(texts: Sequence[UnicodeText]) -> spaces.Space:
     # gymnasium hands a list of the spaces to the function of their exact type.
     return batch_differing_spaces.dispatch(spaces.Text)(texts)
 
@@ -162,7 +163,7 @@ def _create_empty_array(space: UnicodeText, n: int = 1, fn: object = np.zeros) -
     return ("",) * n
 
 
-@read_from_shared_memory.register(UnicodeText)
+@read_from_shared_memory.register(UnicodeText)  # type: ignore[arg-type]  # a view, as an array is
 def _read_from_shared_memory(space: UnicodeText, shared_memory: SynchronizedArray, n: int = 1) -> _SharedTexts:
     places = np.frombuffer(shared_memory.get_obj(), dtype=np.int32)  # type: ignore[call-overload]  # an array is a buffer
     return _SharedTexts(space, places.reshape(n, space.max_length))

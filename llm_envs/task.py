@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from llm_envs.formatters import Formatter, Formatters
 from llm_envs.rewards import RewardFunction, RewardProcessor, Rewards
 from llm_envs.transitions import ExternalTransition, Transitions
 from llm_envs.types import AgentID, Item
 
-_AGENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*(_[A-Za-z][A-Za-z0-9-]*)*_\d+")
+# The form PettingZoo's own test asks for; TorchRL groups agents by what stands before the number.
+_AGENT_NAME = re.compile(r"[a-z]+_[0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,8 @@ class Task:
         transition: what happens between turns (`llm_envs.transitions`); required with more than one turn.
         num_turns: H. Reaching it ends the task: a termination.
         reward_processor: float → float, applied to each agent's summed reward before training.
-        external_prompt_passthrough: take a transition's prompts as they are, instead of formatting them again as the row's `prompt`.
+        external_prompt_passthrough: take a transition's prompts as they are, instead of formatting them again as the row's
+            `prompt`.
         name: shown in messages and `metadata`.
         max_prompt_length: longest observation, in characters.
         max_completion_length: longest action of the action space, in characters.
@@ -101,28 +104,32 @@ def agent_names(agents: int | Sequence[AgentID]) -> tuple[AgentID, ...]:
     names = tuple(agents)
     wrong = [name for name in names if not isinstance(name, str) or not _AGENT_NAME.fullmatch(name)]
     if isinstance(agents, str) or not names or wrong:
-        raise ValueError(f"agents must be a number or names of the form <role>_<number> (writer_0), got {agents!r}")
+        raise ValueError(
+            f"agents must be a number or names of the form <role>_<number>, lower-case letters (writer_0), got {agents!r}"
+        )
     if len(set(names)) < len(names):
         raise ValueError(f"agents must have different names, got {names}")
     return names
 
 
 def check_items(option: str, items: object) -> None:
-    """Refuse what cannot give rows.
+    """Refuse what cannot give rows again and again.
 
     Raises:
-        ValueError: naming the option, for a text, a single row, no iterable, no rows, or a first row that is no mapping.
+        ValueError: naming the option, for a text, a single row, an iterator, no iterable, no rows, or a first row that is no
+            mapping.
     """
-    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
+    if isinstance(items, Iterator):
+        raise ValueError(f"{option} must be iterable more than once, but {type(items).__name__} runs dry: make it a list of rows")
+    if isinstance(items, (str, bytes, Mapping)) or not (isinstance(items, Iterable) or has_length(items)):
         raise ValueError(f"{option} must be a list of rows, a Dataset or an iterable of rows, got {type(items).__name__}")
-    if isinstance(items, Sequence) or has_length(items):
-        if len(items) == 0:  # type: ignore[arg-type]
+    if has_length(items):
+        if len(items) == 0:
             raise ValueError(f"{option} has no rows")
-        first = items[0]  # type: ignore[index]
-        if not isinstance(first, Mapping):
-            raise ValueError(f"{option} must hold mappings, but row 0 is {type(first).__name__}: {first!r}")
+        if not isinstance(items[0], Mapping):
+            raise ValueError(f"{option} must hold mappings, but row 0 is {type(items[0]).__name__}: {items[0]!r}")
 
 
-def has_length(items: object) -> bool:
+def has_length(items: object) -> TypeGuard[Sequence[Item]]:
     """Whether rows can be counted and fetched by position."""
     return hasattr(items, "__len__") and hasattr(items, "__getitem__")

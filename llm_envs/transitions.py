@@ -32,10 +32,10 @@ class TransitionError(RuntimeError):
 class Transitions:
     """An external transition, settled for a team.
 
-    It is called once for each joint action with those of these keywords that it names: `prompt` (the row's), `agent_completions` (one
-    text an agent), `num_agents`, `prompt_history_per_agent` and `response_history_per_agent` (what each agent really read and wrote,
-    this turn included), `item`, `rewards` (processed, one an agent), `turn` (the one just finished, from 1), `state` (the one acted
-    from, whose `rng()` is the place for chance).
+    It is called once for each joint action with those of these keywords that it names: `prompt` (the row's), `agent_completions`
+    (one text an agent), `num_agents`, `prompt_history_per_agent` and `response_history_per_agent` (what each agent really read and
+    wrote, this turn included; lists of its own), `item` (a copy of the row), `rewards` (processed, one an agent), `turn` (the one
+    just finished, from 1), `state` (the one acted from, whose `rng()` is the place for chance).
 
     Raises:
         TypeError: if it requires anything else.
@@ -61,7 +61,7 @@ class Transitions:
             "response_history_per_agent": [
                 [turn.actions[agent] for turn in state.history] + [action[agent]] for agent in self.agents
             ],
-            "item": state.item,
+            "item": dict(state.item),
             "rewards": [rewards[agent] for agent in self.agents],
             "turn": state.turn + 1,
             "state": state,
@@ -69,8 +69,7 @@ class Transitions:
         try:
             return self._checked(self._call([], keywords))
         except Exception as error:
-            where = f"{self._call.name} on item {state.item_index}, turn {state.turn + 1}"
-            raise TransitionError(f"{where}: {type(error).__name__}: {error}") from error
+            raise TransitionError(f"{self._call.name} on {state.place}: {type(error).__name__}: {error}") from error
 
     def _checked(self, prompts: Any) -> list[str] | None:
         if prompts is None:

@@ -5,9 +5,12 @@ Everything here is a value. Nothing samples, scores or trains; no module of the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
 
 from llm_envs.seeding import ENVIRONMENT, Path, stream
 
@@ -26,12 +29,17 @@ FinishReason: TypeAlias = Literal["stop", "length"]
 class ChatPrompt(str):
     """A prompt that is a conversation: readable text everywhere, `messages` for a policy's chat template.
 
-    It is a `str`, so spaces, recordings and foreign learners need not know. The text shows every message under its role.
+    It is a `str`, so spaces, recordings and foreign learners need not know. The text shows every message under its role. Further
+    fields of a message (`name`, …) are kept for the template; those that are None are not: data libraries fill in such.
+
+    Raises:
+        ValueError: without messages, or if one lacks the texts `role` and `content`.
     """
 
-    messages: tuple[Mapping[str, str], ...]
+    messages: tuple[Mapping[str, Any], ...]
 
-    def __new__(cls, messages: Iterable[Mapping[str, str]]) -> ChatPrompt:
+    def __new__(cls, messages: Iterable[Mapping[str, Any]]) -> ChatPrompt:
+        """The prompt of these messages."""
         checked = tuple(_checked_message(position, message) for position, message in enumerate(messages))
         if not checked:
             raise ValueError("a chat prompt needs at least one message, got none")
@@ -40,14 +48,14 @@ class ChatPrompt(str):
         prompt.messages = checked
         return prompt
 
-    def __reduce__(self) -> tuple[type[ChatPrompt], tuple[tuple[dict[str, str], ...]]]:
+    def __reduce__(self) -> tuple[type[ChatPrompt], tuple[tuple[dict[str, Any], ...]]]:
         return ChatPrompt, (tuple(dict(message) for message in self.messages),)
 
 
-def _checked_message(position: int, message: Mapping[str, str]) -> Mapping[str, str]:
+def _checked_message(position: int, message: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
         raise ValueError(f"chat message {position} needs the texts 'role' and 'content', got {message!r}")
-    return {"role": message["role"], "content": message["content"]}
+    return {field: value for field, value in message.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -65,12 +73,14 @@ class State:
 
     Attributes:
         item: the row the episode started from.
-        observations: what every agent reads next; after the end, what it would have read.
+        observations: what every agent reads next; after a truncation, what it would have read; after a termination, what it read
+            last.
         history: the turns played.
-        key: path of the state, `(seed, episode, branch, branch, …)`. All chance derives from it.
+        key: path of the state, `(seed, purpose, episode, branch, branch, …)`. All chance derives from it.
         item_index: position of the item in its data set, -1 for a row from elsewhere.
         terminated: the task is over: the value beyond is 0.
         truncated: stopped from outside: a critic bootstraps.
+        inner: the state of the wrapped environment, for a state of a wrapper.
     """
 
     item: Item
@@ -80,6 +90,7 @@ class State:
     item_index: int = -1
     terminated: bool = False
     truncated: bool = False
+    inner: State | None = field(default=None, repr=False)
 
     @property
     def turn(self) -> int:
@@ -91,8 +102,15 @@ class State:
         """Whether the episode is over, for either reason."""
         return self.terminated or self.truncated
 
-    def rng(self):
-        """A fresh `numpy.random.Generator` for what happens at this state; siblings that leave it share its draws."""
+    @property
+    def place(self) -> str:
+        """Where the episode stands, for messages: "item 3, turn 1" while the first turn is being played."""
+        row = repr(dict(self.item))
+        item = str(self.item_index) if self.item_index >= 0 else row if len(row) <= 200 else f"{row[:200]}…"
+        return f"item {item}, turn {self.turn + 1}"
+
+    def rng(self) -> np.random.Generator:
+        """A fresh generator for what happens at this state; siblings that leave it share its draws."""
         return stream(ENVIRONMENT, self.key)
 
 
@@ -103,7 +121,8 @@ class Transition:
     Attributes:
         state: the state reached. `key` is the parent's with the branch's index appended.
         rewards: one for each agent, processed.
-        infos: one for each agent: `turn`, `item_index`, `raw_reward`, and `reward/<term>` for every named term.
+        infos: one for each agent: `turn` (from 1), `item_index`, `raw_reward` (before the processor), and `reward/<term>` for every
+            named term. Wrappers add theirs.
     """
 
     state: State
@@ -167,7 +186,7 @@ class EnvStep:
     infos: Mapping[AgentID, Mapping[str, Any]] = field(default_factory=dict)
 
 
-JointMode: TypeAlias = Literal["aligned", "cross"]
+JointMode: TypeAlias = Literal["aligned", "cross", "crossed"]
 
 
 @dataclass(frozen=True)
@@ -177,6 +196,7 @@ class RolloutSpec:
     Attributes:
         num_generations: K, completions each agent draws at every state.
         joint_mode: `aligned` joins equal indices (K joint actions); `cross` forms every combination (Kⁿ), agent 0 slowest.
+            `crossed` is another name of it, and becomes `cross`.
         early_termination_threshold: a state whose mean reward over joint actions and agents exceeds it is not expanded.
     """
 
@@ -185,10 +205,15 @@ class RolloutSpec:
     early_termination_threshold: float | None = None
 
     def __post_init__(self) -> None:
-        if self.num_generations < 1:
-            raise ValueError(f"num_generations must be at least 1, got {self.num_generations}")
+        if not isinstance(self.num_generations, int) or isinstance(self.num_generations, bool) or self.num_generations < 1:
+            raise ValueError(f"num_generations must be a whole number of at least 1, got {self.num_generations!r}")
+        if self.joint_mode == "crossed":
+            object.__setattr__(self, "joint_mode", "cross")
         if self.joint_mode not in ("aligned", "cross"):
             raise ValueError(f"joint_mode must be 'aligned' or 'cross', got {self.joint_mode!r}")
+        threshold = self.early_termination_threshold
+        if threshold is not None and not math.isfinite(threshold):
+            raise ValueError(f"early_termination_threshold must be None or finite, got {threshold!r}")
 
     def num_joint_actions(self, num_agents: int) -> int:
         """Joint actions formed at one state."""

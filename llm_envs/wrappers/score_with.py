@@ -1,0 +1,59 @@
+"""Rewards from a model instead of the task: a learned reward, a judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from pettingzoo import ParallelEnv
+
+from llm_envs.calling import function_name
+from llm_envs.env import BranchingEnv
+from llm_envs.rewards import reward_error, reward_rows
+from llm_envs.types import AgentID, JointAction, State, Transition
+from llm_envs.wrappers.base import Wrapper, rewarded
+
+Scorer: TypeAlias = Callable[[Sequence[Mapping[AgentID, str]], Sequence[Mapping[AgentID, str]]], Any]
+"""`score(prompts, completions)`: for each of K joint responses what every agent read and what it wrote, in the agents' order;
+returns
+K scores for the team, or per-agent ones, in any form that a reward function may return."""
+
+
+class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
+    """An environment whose rewards are a model's scores. All joint actions of a state are scored in one call.
+
+    The task is still played and scored inside: its raw reward is each agent's info `task_reward`, and `raw_reward` is the score.
+
+    Args:
+        env: what is wrapped.
+        score: see `Scorer`.
+    """
+
+    def __init__(self, env: BranchingEnv, score: Scorer) -> None:
+        super().__init__(env)
+        if not callable(score):
+            raise TypeError(f"score must be callable, got {score!r}")
+        self.score = score
+
+    def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
+        """What each of several joint actions leads to, with the model's scores for rewards.
+
+        Raises:
+            RewardError: if `score` fails or returns anything but finite scores, one for each joint action.
+        """
+        transitions = super().branch(state, joint_actions)
+        if not transitions:
+            return []
+        completions = [dict(transition.state.history[-1].actions) for transition in transitions]
+        prompts = [dict(state.observations) for _ in transitions]
+        try:
+            scores = reward_rows(self.score(prompts, completions), len(transitions), self.possible_agents)
+        except Exception as error:
+            raise reward_error(f"score {function_name(self.score)}", state, completions, error) from error
+        return [
+            rewarded(transition, row, [self._infos(transition, agent, row[agent]) for agent in self.possible_agents])
+            for transition, row in zip(transitions, scores, strict=True)
+        ]
+
+    def _infos(self, transition: Transition, agent: AgentID, score: float) -> dict[str, float]:
+        return {"raw_reward": score, "task_reward": transition.infos[agent]["raw_reward"]}
