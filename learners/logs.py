@@ -80,6 +80,24 @@ def truncate_to(path: str | Path, position: LogPosition) -> None:
             os.fsync(file.fileno())
 
 
+def drop_cut_line(path: str | Path) -> None:
+    """Removes the end of a file that was cut off while a line was being written, so that the next line starts on its own."""
+    path = Path(path)
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        end = size = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - _TAIL_BYTES)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            end = start if newline < 0 else start + newline + 1
+            if newline >= 0:
+                break
+        if end < size:
+            file.truncate(end)
+
+
 def read_lines(path: str | Path) -> Iterator[dict]:
     """Objects of a file of JSON lines, in order. A last line that was cut off while being written is left out.
 
