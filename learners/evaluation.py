@@ -2,14 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from learners import credit
+from learners.config import TrainingConfig
+from learners.policy import HFPolicy
 from llm_envs.env import BranchingEnv
 from llm_envs.rollouts import EVALUATION, Numbering, collect
 from llm_envs.types import AgentID, EnvStep, Item, Policy, RolloutSpec
+
+EvalLogger: TypeAlias = Callable[..., "Sequence[Mapping[str, Any]]"]
+"""`f(agent_completions_turns=, batch_items=, prompts=)`: one record an item."""
+
+EvalAggregator: TypeAlias = Callable[..., "Mapping[str, float]"]
+"""`f(records, num_turns=)`: metrics, logged under `eval/`."""
+
+MetricsCallback: TypeAlias = Callable[[list[dict[str, Any]]], "Mapping[str, float]"]
+"""`f(rollouts)` once an episode: metrics, averaged over episodes; under `eval/` at evaluation."""
+
+
+class Evaluator:
+    """Evaluates a team as a run's options say, with the user's own metrics.
+
+    Args:
+        env: the environment, with `eval_items`.
+        config: options of the run.
+        eval_logger: makes a record of each evaluated item; needs `eval_aggregator`.
+        eval_aggregator: makes metrics of the records.
+        metrics_callback: makes metrics of an episode's rollouts, in training and evaluation.
+
+    Attributes:
+        last_steps: the env steps of the latest evaluation.
+
+    Raises:
+        ValueError: if only one of logger and aggregator is given.
+    """
+
+    def __init__(
+        self,
+        env: BranchingEnv,
+        config: TrainingConfig,
+        *,
+        eval_logger: EvalLogger | None = None,
+        eval_aggregator: EvalAggregator | None = None,
+        metrics_callback: MetricsCallback | None = None,
+    ) -> None:
+        if (eval_logger is None) != (eval_aggregator is None):
+            missing = "eval_logger" if eval_logger is None else "eval_aggregator"
+            raise ValueError(f"eval_logger makes the records that eval_aggregator reads: {missing} is missing")
+        self.last_steps: list[EnvStep] = []
+        self._env = env
+        self._config = config
+        self._eval_logger = eval_logger
+        self._eval_aggregator = eval_aggregator
+        self._metrics_callback = metrics_callback
+
+    def evaluate(self, policies: Mapping[AgentID, Policy], num_samples: int) -> dict[str, float]:
+        """Metrics on the first items, by names with `eval/`; {} without evaluation items."""
+        if self._env.eval_items is None or num_samples == 0:
+            return {}
+        rows, steps = evaluation_episodes(
+            self._env,
+            sampling_at(policies, self._config.eval_temperature),
+            self._env.eval_items,
+            num_samples=num_samples,
+            batch_size=self._config.eval_batch_size,
+            seed=self._config.seed,
+        )
+        self.last_steps = steps
+        values = {**evaluation_metrics(steps), **self.callback_metrics(steps), **self._aggregated(rows, steps)}
+        return {f"eval/{name}": value for name, value in values.items()}
+
+    def callback_metrics(self, steps: Sequence[EnvStep]) -> dict[str, float]:
+        """What `metrics_callback` makes of each episode, averaged over those that have the metric; {} without one.
+
+        Raises:
+            TypeError: if it returns anything but numbers by name.
+        """
+        if self._metrics_callback is None:
+            return {}
+        rows = [
+            _checked_metrics("metrics_callback", self._metrics_callback(rollout_rows(episode, self._env.possible_agents)))
+            for episode in by_episode(steps)
+        ]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: credit.mean([row[name] for row in rows if name in row]) for name in names}
+
+    def _aggregated(self, rows: Sequence[Item], steps: Sequence[EnvStep]) -> dict[str, float]:
+        if self._eval_logger is None or self._eval_aggregator is None:
+            return {}
+        records = self._eval_logger(
+            agent_completions_turns=completions_by_turn(steps, self._env.possible_agents),
+            batch_items=list(rows),
+            prompts=[row.get("prompt") for row in rows],
+        )
+        return _checked_metrics("eval_aggregator", self._eval_aggregator(records, num_turns=self._env.num_turns))
+
+
+def sampling_at(policies: Mapping[AgentID, Policy], temperature: float | None) -> dict[AgentID, Policy]:
+    """The policies drawing at another temperature (None: as they are); those that share weights go on sharing calls.
+
+    Raises:
+        TypeError: for a policy that cannot sample otherwise.
+    """
+    if temperature is None:
+        return dict(policies)
+    views: dict[int, Policy] = {}
+    for agent, policy in policies.items():
+        if not isinstance(policy, HFPolicy):
+            raise TypeError(f"eval_temperature={temperature} needs an HFPolicy, {agent} acts with a {type(policy).__name__}")
+        views.setdefault(id(policy), policy.with_sampling(replace(policy.sampling, temperature=temperature)))
+    return {agent: views[id(policy)] for agent, policy in policies.items()}
 
 
 def evaluation_episodes(
@@ -40,7 +146,10 @@ def evaluation_episodes(
 
 
 def evaluation_metrics(steps: Sequence[EnvStep]) -> dict[str, float]:
-    """`turn_k/reward_mean`, `turn_k/expected_return` (undiscounted, from turn k on) and named terms, over the episodes that reach turn k."""
+    """Means over the episodes that reach turn k: `turn_k/reward_mean`, `turn_k/expected_return` and `turn_k/reward/<term>`.
+
+    The expected return is undiscounted, from turn k on.
+    """
     rewards = credit.step_means(steps, credit.rewards_of(steps))
     returns = credit.step_means(steps, credit.tree_returns(steps))
     values: dict[str, float] = {}
@@ -54,16 +163,21 @@ def evaluation_metrics(steps: Sequence[EnvStep]) -> dict[str, float]:
 
 def completions_by_turn(steps: Sequence[EnvStep], agents: Sequence[AgentID]) -> list[list[list[str]]]:
     """Texts as `[agent][item][turn]`: what an `eval_logger` is given."""
+    return [[[step.completions[agent].text for step in episode] for episode in by_episode(steps)] for agent in agents]
+
+
+def by_episode(steps: Sequence[EnvStep]) -> list[list[EnvStep]]:
+    """The steps of each episode, in order of first appearance."""
     episodes: dict[int, list[EnvStep]] = {}
     for step in steps:
         episodes.setdefault(step.episode, []).append(step)
-    return [[[step.completions[agent].text for step in episode] for episode in episodes.values()] for agent in agents]
+    return list(episodes.values())
 
 
 def rollout_rows(steps: Sequence[EnvStep], agents: Sequence[AgentID]) -> list[dict[str, Any]]:
     """What a `metrics_callback` is given: a mapping for each agent of each env step.
 
-    Keys: `agent_idx`, `prompt`, `completion`, `reward`, `turn`, and `metadata` (the agent's name, `env_step`, `episode`, and the infos).
+    Keys: `agent_idx`, `prompt`, `completion`, `reward`, `turn`, and `metadata` (agent, `env_step`, `episode`, and the infos).
     """
     return [
         {
@@ -77,3 +191,12 @@ def rollout_rows(steps: Sequence[EnvStep], agents: Sequence[AgentID]) -> list[di
         for step in steps
         for index, agent in enumerate(agents)
     ]
+
+
+def _checked_metrics(source: str, values: object) -> dict[str, float]:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{source} must return a mapping from names to numbers, got {type(values).__name__}: {values!r}")
+    wrong = {name: value for name, value in values.items() if not isinstance(name, str) or not isinstance(value, (int, float))}
+    if wrong:
+        raise TypeError(f"{source} must return numbers by name, got {wrong!r}")
+    return {name: float(value) for name, value in values.items()}

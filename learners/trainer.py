@@ -4,41 +4,32 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 from learners import credit
 from learners.checkpoint import CheckpointStore
 from learners.compatibility import check_compatible, redact
 from learners.config import TrainingConfig, require_int
-from learners.evaluation import completions_by_turn, evaluation_episodes, evaluation_metrics, rollout_rows
+from learners.evaluation import EvalAggregator, EvalLogger, Evaluator, MetricsCallback
 from learners.learner import Learner
 from learners.logs import append_position, truncate_to
 from learners.policy import HFPolicy
-from learners.sampling import SamplingConfig
+from learners.progress import Progress
 from learners.serialization import random_states, restore_random_states
-from learners.tracking import JsonlSink, LoggingGate, Progress, Sink, Tracker, WandbSink
+from learners.tracking import JsonlSink, LoggingGate, Sink, Tracker, WandbSink
 from llm_envs.env import BranchingEnv
 from llm_envs.recording import Recorder
 from llm_envs.rollouts import Numbering, collect
 from llm_envs.seeding import ORDER, stream
 from llm_envs.task import has_length
-from llm_envs.types import AgentID, EnvStep, Item, Metrics, Policy
-
-EvalLogger: TypeAlias = Callable[..., "Sequence[Mapping[str, Any]]"]
-"""`f(agent_completions_turns=, batch_items=, prompts=)`: one record an item."""
-
-EvalAggregator: TypeAlias = Callable[..., "Mapping[str, float]"]
-"""`f(records, num_turns=)`: metrics, logged under `eval/`."""
-
-MetricsCallback: TypeAlias = Callable[[list[dict[str, Any]]], "Mapping[str, float]"]
-"""`f(rollouts)` once an episode: metrics, averaged over episodes; under `eval/` at evaluation."""
+from llm_envs.types import EnvStep, Item, Metrics
 
 MAY_CHANGE = frozenset(
     {
@@ -109,9 +100,6 @@ class Trainer:
     ) -> None:
         if list(learner.policies) != list(env.possible_agents):
             raise ValueError(f"the env has the agents {env.possible_agents}, the learner policies for {list(learner.policies)}")
-        if (eval_logger is None) != (eval_aggregator is None):
-            missing = "eval_logger" if eval_logger is None else "eval_aggregator"
-            raise ValueError(f"eval_logger makes the records that eval_aggregator reads: {missing} is missing")
         if config.shuffle and not has_length(env.items):
             raise ValueError("shuffle=True needs items with a length; shuffle the iterable itself")
         self.env = env
@@ -120,11 +108,10 @@ class Trainer:
         self.output_dir = Path(output_dir).expanduser() if output_dir is not None else _default_folder(learner)
         self.numbering = Numbering()
         self.position = Position()
-        self.last_evaluation: list[EnvStep] = []
         self._record = record
-        self._eval_logger = eval_logger
-        self._eval_aggregator = eval_aggregator
-        self._metrics_callback = metrics_callback
+        self._evaluator = Evaluator(
+            env, config, eval_logger=eval_logger, eval_aggregator=eval_aggregator, metrics_callback=metrics_callback
+        )
         self._progress = progress
         self._executor = executor
         self._policy_executor = policy_executor
@@ -150,7 +137,7 @@ class Trainer:
         Args:
             resume_from_checkpoint: a checkpoint's folder, or "latest" for the newest complete one in `checkpoint_dir`.
             checkpoint_dir: where checkpoints go; None saves none.
-            checkpoint_interval: items between checkpoints; None saves at the end of every epoch. The end of the run is always saved.
+            checkpoint_interval: items between checkpoints; None saves at the end of every epoch. The end is always saved.
             checkpoint_total_limit: how many of this run's are kept; None keeps all.
 
         Raises:
@@ -183,19 +170,12 @@ class Trainer:
         """
         samples = self.config.eval_num_samples if num_eval_samples is None else num_eval_samples
         require_int("num_eval_samples", samples, 0)
-        if self.env.eval_items is None or samples == 0:
-            return {}
-        rows, steps = evaluation_episodes(
-            self.env,
-            self._evaluation_policies(),
-            self.env.eval_items,
-            num_samples=samples,
-            batch_size=self.config.eval_batch_size,
-            seed=self.config.seed,
-        )
-        self.last_evaluation = steps
-        values = {**evaluation_metrics(steps), **self._callback_metrics(steps), **self._aggregated(rows, steps)}
-        return {f"eval/{name}": value for name, value in values.items()}
+        return self._evaluator.evaluate(self.learner.policies, samples)
+
+    @property
+    def last_evaluation(self) -> list[EnvStep]:
+        """The env steps of the latest evaluation; empty before the first."""
+        return self._evaluator.last_steps
 
     def save_model(self, output_dir: str | Path) -> None:
         """Write `agent_<i>/` folders, in the env's order, that `from_pretrained` loads, tokenizers included."""
@@ -211,7 +191,7 @@ class Trainer:
         return self._save(CheckpointStore(Path(checkpoint_dir).expanduser()))
 
     def load_checkpoint(self, path: str | Path) -> None:
-        """Put learner, numbering and position to where a checkpoint was taken. `train(resume_from_checkpoint=)` also goes on with it.
+        """Put learner, numbering and position to where a checkpoint was taken. `train(resume_from_checkpoint=)` goes on with it.
 
         Raises:
             ValueError: if it is of other options, agents or models; nothing is changed then.
@@ -317,7 +297,7 @@ class Trainer:
             self._recorder.write(steps)
         metrics = self.learner.update(steps)
         self.position.item += len(chunk)
-        callback = self._callback_metrics(steps)
+        callback = self._evaluator.callback_metrics(steps)
         if callback:
             metrics.append(Metrics(self.numbering.env_step, callback, group="callback"))
         if metrics:
@@ -343,51 +323,13 @@ class Trainer:
         per_epoch = len(self.env.items) if has_length(self.env.items) else 0  # type: ignore[arg-type]
         return per_epoch * self.position.epoch + self.position.item
 
-    # ---- evaluation and logging ----
-
-    def _evaluation_policies(self) -> dict[AgentID, Policy]:
-        """The policies with evaluation sampling; those that share weights go on sharing calls."""
-        temperature = self.config.eval_temperature
-        if temperature is None:
-            return dict(self.learner.policies)
-        views: dict[int, Policy] = {}
-        for policy in self.learner.policies.values():
-            if not isinstance(policy, HFPolicy):
-                raise TypeError(
-                    f"eval_temperature={temperature} needs policies that can sample otherwise, got {type(policy).__name__}"
-                )
-            sampling = SamplingConfig(**{**asdict(policy.sampling), "temperature": temperature})
-            views.setdefault(id(policy), policy.with_sampling(sampling))
-        return {agent: views[id(policy)] for agent, policy in self.learner.policies.items()}
+    # ---- logging ----
 
     def _log_evaluation(self, progress: Progress) -> None:
         values = self.evaluate()
         if values:
             self._log([Metrics(self.numbering.env_step, values, group="eval")])
             progress.show_evaluation(values)
-
-    def _callback_metrics(self, steps: Sequence[EnvStep]) -> dict[str, float]:
-        if self._metrics_callback is None:
-            return {}
-        episodes: dict[int, list[EnvStep]] = {}
-        for step in steps:
-            episodes.setdefault(step.episode, []).append(step)
-        rows = [
-            _checked_metrics("metrics_callback", self._metrics_callback(rollout_rows(episode, self.env.possible_agents)))
-            for episode in episodes.values()
-        ]
-        names = dict.fromkeys(name for row in rows for name in row)
-        return {name: credit.mean([row[name] for row in rows if name in row]) for name in names}
-
-    def _aggregated(self, rows: Sequence[Item], steps: Sequence[EnvStep]) -> dict[str, float]:
-        if self._eval_logger is None or self._eval_aggregator is None:
-            return {}
-        records = self._eval_logger(
-            agent_completions_turns=completions_by_turn(steps, self.env.possible_agents),
-            batch_items=list(rows),
-            prompts=[row.get("prompt") for row in rows],
-        )
-        return _checked_metrics("eval_aggregator", self._eval_aggregator(records, num_turns=self.env.num_turns))
 
     def _open_logs(self) -> None:
         self.output_dir.mkdir(parents=True, exist_ok=True)
@@ -416,20 +358,6 @@ class Trainer:
 
 def _default_folder(learner: Learner) -> Path:
     return Path("runs") / f"{type(learner).__name__.lower()}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-
-
-def _checked_metrics(source: str, values: object) -> dict[str, float]:
-    """The metrics a user's function returned.
-
-    Raises:
-        TypeError: naming the function, if it is no mapping from names to numbers.
-    """
-    if not isinstance(values, Mapping):
-        raise TypeError(f"{source} must return a mapping from names to numbers, got {type(values).__name__}: {values!r}")
-    wrong = {name: value for name, value in values.items() if not isinstance(name, str) or not isinstance(value, (int, float))}
-    if wrong:
-        raise TypeError(f"{source} must return numbers by name, got {wrong!r}")
-    return {name: float(value) for name, value in values.items()}
 
 
 def _mean_reward(steps: Sequence[EnvStep]) -> float:

@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from learners.config import TrainingConfig
+from learners.evaluation import EvalAggregator, EvalLogger, MetricsCallback
 from learners.models import load_policies
 from learners.policy import HFPolicy
 from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, Reinforce
 from learners.sampling import SamplingConfig
 from learners.tracking import Sink
-from learners.trainer import EvalAggregator, EvalLogger, MetricsCallback, Trainer
+from learners.trainer import Trainer
 from llm_envs.env import BranchingEnv, TaskEnv
 from llm_envs.formatters import Formatter
 from llm_envs.rewards import RewardFunction, RewardProcessor
@@ -30,8 +31,8 @@ from llm_envs.types import AgentID, Item
 class ReinforceTrainer(Trainer):
     """Trains a team with a learner of the REINFORCE family.
 
-    Give the task either as functions and data (`reward_func`, `train_dataset`, …) or as `env`; the models either as `agent_model` or
-    `agents`, or as `policies`. Giving both forms of one thing is an error.
+    Give the task either as functions and data (`reward_func`, `train_dataset`, …) or as `env`; the models either as `agent_model`
+    or `agents`, or as `policies`. Giving both forms of one thing is an error.
 
     Args:
         agent_model: one model for all: a name, a folder, "tiny"; each agent gets a copy.
@@ -204,18 +205,29 @@ def build_policies(
     """
     if agent_model is None and agents is None:
         raise ValueError("which models act? give agent_model (one for all), agents (one for each) or policies")
-    return load_policies(
+    policies = load_policies(
         agent_model=agent_model,
         agents=agents,
         names=env.possible_agents,
         tokenizer=tokenizer,
-        model_config=model_config,
+        model_config=_with_dtype(model_config, config.dtype),
         sampling=SamplingConfig(config.temperature, config.top_p, config.top_k, config.max_new_tokens),
         devices=config.agent_devices,
-        dtype=config.dtype,
         prompt_overflow=config.prompt_overflow,
-        micro_batch_tokens=config.micro_batch_tokens,
     )
+    for policy in policies.values():
+        policy.micro_batch_tokens = config.micro_batch_tokens
+    return policies
+
+
+def _with_dtype(model_config: Mapping[str, Any] | None, dtype: str | None) -> Mapping[str, Any] | None:
+    if dtype is None:
+        return model_config
+    given = dict(model_config or {})
+    stated = [given[key] for key in ("dtype", "torch_dtype") if key in given]
+    if stated and stated[0] != dtype:
+        raise ValueError(f"args.dtype={dtype!r}, but model_config says {stated[0]!r}")
+    return {**given, "dtype": dtype}
 
 
 def _task(size: int, config: TrainingConfig, **parts: Any) -> Task:
