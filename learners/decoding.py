@@ -18,7 +18,8 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from learners.sampling import Decoding, SamplingConfig, token_logprobs
+from learners.sampling import Decoding, SamplingConfig
+from learners.scoring import token_logprobs
 
 Ids = Sequence[int]
 
@@ -118,8 +119,12 @@ class UncachedBackend:
     name = "uncached"
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
         self._caller = _Caller(model)
+
+    @staticmethod
+    def supports(model: PreTrainedModel) -> bool:
+        """Every model is."""
+        return True
 
     def start(self, prompts: Sequence[Ids], copies: Sequence[int], room: int) -> _UncachedDecoding:
         """See `Backend`."""
@@ -244,11 +249,17 @@ class _CachedDecoding:
 
 
 def choose_backend(model: PreTrainedModel, name: str = "auto") -> Backend:
-    """The fastest backend that is right for the model, or the named one; one that the model does not support raises."""
-    if name in ("auto", "cached") and CachedBackend.supports(model):
-        return CachedBackend(model)
-    if name in ("auto", "uncached"):
-        return UncachedBackend(model)
-    raise ValueError(
-        f"decoder={name!r} cannot run {type(model).__name__}: expected 'auto', 'uncached' or one that supports the model"
-    )
+    """The fastest backend that is right for the model, or the named one.
+
+    Raises:
+        ValueError: there is none of that name, or it cannot run the model.
+    """
+    from learners.fast_decoder import FastBackend  # it builds on this module
+
+    kinds = (FastBackend, CachedBackend, UncachedBackend)
+    if name != "auto" and name not in [kind.name for kind in kinds]:
+        raise ValueError(f"decoder must be 'auto' or one of {[kind.name for kind in kinds]}, got {name!r}")
+    for kind in kinds:
+        if name in ("auto", kind.name) and kind.supports(model):
+            return kind(model)
+    raise ValueError(f"decoder={name!r} cannot run {type(model).__name__} as it is configured: use 'auto'")

@@ -1,7 +1,7 @@
 """The distribution tokens are drawn from, and the loop that draws them.
 
-One function, `support`, decides which tokens may be drawn; `draw` samples from it and `token_logprobs` scores under it, so what is
-trained is what was sampled: temperature first, then top-k, then top-p.
+One function, `sampled_logits`, is the distribution: temperature first, then top-k, then top-p. `draw` samples from it and
+`learners.scoring` scores under it, so what is trained is what was sampled.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _top_p_threshold(kept: Tensor, top_p: float, top: Tensor | None) -> Tensor:
         width = min(width * 8, vocabulary)
 
 
-def _sampled_logits(logits: Tensor, sampling: SamplingConfig, drawn: Tensor | None = None) -> Tensor:
+def sampled_logits(logits: Tensor, sampling: SamplingConfig, drawn: Tensor | None = None) -> Tensor:
     """Logits [N, V] of the sampling distribution in float32 or better, -inf outside its support (`drawn` [N] is always inside)."""
     scaled = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if sampling.temperature != 1:
@@ -105,22 +105,6 @@ def _sampled_logits(logits: Tensor, sampling: SamplingConfig, drawn: Tensor | No
     if drawn is not None:
         mask.scatter_(-1, drawn.unsqueeze(-1), True)
     return scaled.masked_fill(~mask, -float("inf"))
-
-
-def token_logprobs(logits: Tensor, tokens: Tensor, sampling: SamplingConfig) -> Tensor:
-    """Log-probabilities [N] of tokens under the distribution they were sampled from, differentiable, in nats, float32.
-
-    When the weights have moved since, a sampled token may have left the truncated support; it is added to it, so its
-    log-probability stays finite.
-
-    Args:
-        logits: of the model [N, V].
-        tokens: as sampled [N].
-        sampling: with a temperature above 0.
-    """
-    check_trainable(sampling)
-    scaled = _sampled_logits(logits, sampling, tokens)
-    return -torch.nn.functional.cross_entropy(scaled, tokens, reduction="none")
 
 
 def check_trainable(sampling: SamplingConfig) -> None:
@@ -140,7 +124,7 @@ def draw(logits: Tensor, uniforms: Tensor, sampling: SamplingConfig) -> tuple[Te
     if sampling.greedy:
         tokens = logits.argmax(-1)
         return tokens, torch.zeros_like(tokens, dtype=torch.float32)
-    probabilities = torch.softmax(_sampled_logits(logits, sampling), dim=-1)
+    probabilities = torch.softmax(sampled_logits(logits, sampling), dim=-1)
     tokens = inverse_cdf(probabilities, uniforms)
     return tokens, probabilities.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).log()
 
