@@ -1,0 +1,1 @@
+"""The subcommands of `llm-marl`, one file each. Nothing else imports them."""

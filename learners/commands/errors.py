@@ -1,0 +1,63 @@
+"""How a command fails: in one line, with a status that says whose fault it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
+"""Exit statuses: the user's input cannot be used; something went wrong; stopped by Ctrl-C (128 + SIGINT)."""
+
+EXTRAS = {
+    "torch": "train",
+    "transformers": "train",
+    "datasets": "train",
+    "safetensors": "train",
+    "jsonargparse": "train",
+    "docstring_parser": "train",
+    "rich": "train",
+    "yaml": "train",
+    "matplotlib": "train",
+    "peft": "lora",
+    "wandb": "wandb",
+    "tensorboard": "tensorboard",
+}
+"""Which extra of this distribution brings a module."""
+
+
+class UsageError(Exception):
+    """What the user gave cannot be used. The message names it and what is expected."""
+
+
+class CheckFailedError(Exception):
+    """A check found something wrong; all of it has been printed."""
+
+
+@contextmanager
+def bad_input(what: str = "") -> Iterator[None]:
+    """Errors that say an input is wrong become `UsageError`: for building things, before anything runs.
+
+    Args:
+        what: put in front of the message, `--model: `.
+    """
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{what}{error}") from error
+    except OSError as error:
+        raise UsageError(f"{what}{error.filename}: {error.strerror}" if error.filename else f"{what}{error}") from error
+    except ImportError as error:
+        # A missing extra is told by `one_line`.
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+            raise
+        raise UsageError(f"{what}{error}") from error
+
+
+def one_line(error: BaseException) -> str:
+    """The error for a person, without line breaks."""
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return f"{error.name} is not installed: pip install 'llm-envs[{EXTRAS[error.name]}]'"
+    text = " ".join(str(error).split())
+    if isinstance(error, (UsageError, CheckFailedError)):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,238 @@
+"""The options of a training run, and what they stand for: env, learner, models, presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from learners.commands import presets
+from learners.commands.errors import UsageError, bad_input
+from learners.commands.files import is_plain, read_yaml
+from learners.commands.options import Option, dataclass_options
+from learners.commands.parsing import Parsed, first_look, parse
+from learners.commands.targets import branching, env_options, find_env, make_env, takes_any
+from learners.registry import list_learners, trainer_class
+from llm_envs.env import BranchingEnv
+from llm_envs.registry import EnvSpec
+from llm_envs.task import has_length
+
+MAIN_ENV, MAIN_LEARNER, MAIN_MODEL = "length-ratio-v0", "magrpo", "tiny"
+"""What runs when nothing is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of a run.
+
+    Attributes:
+        model: one model for all agents: a hub name, a folder, `tiny` (built on this machine in seconds) or `tiny-random`. Each
+            agent trains a copy.
+        agents: a model for each agent instead, in the env's order.
+        tokenizer: one for all agents or one for each; by default each model's own.
+        preset: `tiny` gives the learner options with which the built-in model learns on a CPU, `none` leaves the learner's own
+            defaults; `auto` is `tiny` for a team of tiny models. What you set yourself always wins.
+        centralized: one model writes every agent's text as tagged sections of one completion.
+        output_dir: folder of the run; `runs/<env>-<learner>-<time>` by default.
+        record: also write every env step to `stream.jsonl`.
+        checkpoint_dir: where checkpoints go; `checkpoints` in the run's folder by default.
+        checkpoint_interval: items between checkpoints; at the end of every epoch by default, 0 for none at all.
+        checkpoint_total_limit: newest checkpoints that are kept; none keeps all.
+        resume_from_checkpoint: a checkpoint, `latest` for the newest in `checkpoint_dir`, or a run's folder, which then gives the
+            config and the newest checkpoint.
+        reward_workers: threads that compute the rewards of different states at once, for slow rewards.
+        tensorboard: also log to `tensorboard` in the run's folder.
+        threads: threads of torch on a CPU; 0 leaves torch's own choice. More than one pays for larger models on idle cores only.
+        quiet: print the result alone, no progress and no completions.
+    """
+
+    model: str = MAIN_MODEL
+    agents: Sequence[str] | None = None
+    tokenizer: str | Sequence[str] | None = None
+    preset: presets.PresetName = "auto"
+    centralized: bool = False
+    output_dir: str | None = None
+    record: bool = True
+    checkpoint_dir: str | None = None
+    checkpoint_interval: int | None = None
+    checkpoint_total_limit: int | None = 2
+    resume_from_checkpoint: str | None = None
+    reward_workers: int | None = None
+    tensorboard: bool = False
+    threads: int = 1
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        for option, least in (("checkpoint_interval", 0), ("checkpoint_total_limit", 1), ("reward_workers", 1), ("threads", 0)):
+            value = getattr(self, option)
+            if value is not None and value < least:
+                raise ValueError(f"--{option} must be at least {least}, got {value}")
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Every model that is named."""
+        return [self.model] if self.agents is None else self.agents
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandbOptions:
+    """Options of Weights & Biases: any of them switches it on.
+
+    Attributes:
+        project: to log to.
+        entity: user or team that owns it.
+        name: of the run.
+        tags: of the run.
+        dir: folder for its files.
+        id: of the run.
+        resume: what happens if the id exists: `allow`, `must`, `never`.
+        mode: `online`, `offline` (written to `dir`, sent later) or `disabled`.
+        group: of runs.
+        config_sections: options shown with the run, by section; by default all of this command.
+    """
+
+    project: str | None = None
+    entity: str | None = None
+    name: str | None = None
+    tags: Sequence[str] | None = None
+    dir: str | None = None
+    id: str | None = None
+    resume: str | None = None
+    mode: str | None = None
+    group: str | None = None
+    config_sections: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """A run, before anything of it is built but the env.
+
+    Attributes:
+        parsed: values of all options, presets filled in.
+        options: all options that there are.
+        run: the run's own.
+        env: the environment.
+        trainer: class of the trainer.
+        config: of the learner.
+        preset: values that the preset gave, by name.
+    """
+
+    parsed: Parsed
+    options: Sequence[Option]
+    run: RunOptions
+    env: BranchingEnv
+    trainer: Any
+    config: Any
+    preset: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def env_id(self) -> str:
+        """Id of the env, or `module:factory`."""
+        return self.parsed.values["env.name"]
+
+    @property
+    def effective(self) -> dict[str, Any]:
+        """Values that give this run again, whatever defaults and presets become."""
+        fixed: dict[str, Any] = {"preset": "none", "resume_from_checkpoint": None}
+        return {
+            name: fixed.get(name, value)
+            for name, value in self.parsed.values.items()
+            # An env's default may be any object; whoever registered it gives it again.
+            if name != "config" and (name in self.parsed.given or is_plain(value))
+        }
+
+    def wandb_config(self, sections: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What a trainer takes as `wandb_config`; None if nothing of it was given."""
+        given = {name: value for name, value in self.parsed.section("wandb").items() if value is not None}
+        return {"config_sections": sections, **given} if given else None
+
+
+def train_options(env: EnvSpec, trainer: Any) -> list[Option]:
+    """Every option of `train` for an env and a learner."""
+    from learners.models import ModelConfig
+
+    learners = ", ".join(list_learners())
+    chosen = [
+        Option(
+            "env.name",
+            str,
+            MAIN_ENV,
+            "the environment: an id (`llm-marl envs` lists them), module:factory or path/to/file.py:factory.",
+        ),
+        Option("learner.name", str, MAIN_LEARNER, f"how the team is trained: {learners}, or one that another package offers."),
+        Option("config", str | None, None, "a YAML file of options; those on the command line win."),
+    ]
+    return [
+        *chosen,
+        *dataclass_options(RunOptions),
+        *env_options(env),
+        *dataclass_options(trainer.learner_class.config_class, "learner."),
+        *dataclass_options(ModelConfig, "model_config."),
+        *dataclass_options(WandbOptions, "wandb."),
+    ]
+
+
+def chosen_parts(argv: Sequence[str]) -> tuple[EnvSpec, Any, dict[str, Any]]:
+    """Env, trainer class and YAML config that a command line names: what decides which other options there are.
+
+    Raises:
+        UsageError: if one of them cannot be found.
+    """
+    given = first_look(argv, ("env", "learner", "config", "resume_from_checkpoint"))
+    config_path, folder = given.get("config"), given.get("resume_from_checkpoint")
+    if config_path is None and folder is not None and (Path(folder).expanduser() / "config.yaml").is_file():
+        config_path = str(Path(folder) / "config.yaml")
+    config = {} if config_path is None else read_yaml(config_path)
+    env = find_env(given.get("env") or _name_in(config, "env") or MAIN_ENV)
+    with bad_input():
+        trainer = trainer_class(given.get("learner") or _name_in(config, "learner") or MAIN_LEARNER)
+    return env, trainer, config
+
+
+def settings(argv: Sequence[str]) -> TrainSettings:
+    """The run that a command line describes, its env built and every option checked.
+
+    Raises:
+        UsageError: naming what is wrong.
+    """
+    spec, trainer, file = chosen_parts(argv)
+    options = train_options(spec, trainer)
+    parsed = parse(options, argv, file, open_sections=("env",) if takes_any(spec) else ())
+    with bad_input():
+        run = RunOptions(**{option.name: parsed.values[option.name] for option in dataclass_options(RunOptions)})
+    env = _env(spec, parsed, run)
+    preset = _preset(run, env, parsed)
+    parsed = parsed.with_defaults({f"learner.{name}": value for name, value in preset.items()})
+    with bad_input("--learner."):
+        config = trainer.learner_class.config_class(**parsed.section("learner"))
+    return TrainSettings(parsed, options, run, env, trainer, config, preset)
+
+
+def _env(spec: EnvSpec, parsed: Parsed, run: RunOptions) -> BranchingEnv:
+    env = branching(make_env(spec, parsed.section("env")), spec.id)
+    if not run.centralized:
+        return env
+    from llm_envs.wrappers import JointAgent
+
+    return JointAgent(env)
+
+
+def _preset(run: RunOptions, env: BranchingEnv, parsed: Parsed) -> dict[str, Any]:
+    """The preset's values that the user has not set and the learner knows."""
+    count = len(env.items) if has_length(env.items) else None
+    values = presets.values(presets.choose(run.preset, run.models), count)
+    return {
+        name: value
+        for name, value in values.items()
+        if f"learner.{name}" in parsed.values and f"learner.{name}" not in parsed.given
+    }
+
+
+def _name_in(config: Mapping[str, Any], section: str) -> str | None:
+    """The name in a section of YAML: `env: split-v0`, or `env: {name: split-v0}`."""
+    value = config.get(section)
+    name = value.get("name") if isinstance(value, Mapping) else value
+    if name is not None and not isinstance(name, str):
+        raise UsageError(f"--config: {section} must be a name, or options with a name, got {value!r}")
+    return name
