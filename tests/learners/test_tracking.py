@@ -231,9 +231,15 @@ def offline(tmp_path, monkeypatch):
     return {"mode": "offline", "dir": str(tmp_path / "runs"), "project": "team"}
 
 
-def written(tmp_path, run_id):
-    """The raw records of every part of a run."""
-    return [file.read_bytes() for file in (tmp_path / "runs" / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb")]
+def written(directory, run_id, *texts):
+    """The raw records of all parts of a run, as soon as they hold the texts: wandb's own process writes them a little later."""
+    for _ in range(200):
+        files = sorted(directory.glob(f"wandb/offline-run-*-{run_id}/run-{run_id}.wandb"))
+        data = b"".join(file.read_bytes() for file in files)
+        if all(text in data for text in texts):
+            return data
+        time.sleep(0.1)
+    raise AssertionError([text for text in texts if text not in data])
 
 
 def test_a_run_is_written_closed_and_continued_under_its_id(tmp_path, offline):
@@ -248,29 +254,19 @@ def test_a_run_is_written_closed_and_continued_under_its_id(tmp_path, offline):
     sink.log(8, {"eval/turn_1/reward_mean": math.nan})
     sink.log(4, {"late": 0.125})  # the order is free
     sink.close()
-    (data,) = written(tmp_path, identity["id"])
-    for text in (
-        b"eval/turn_1/reward_mean",
-        b"late",
-        b"env_step",
-        b"dataset_name",
-        b"arxiv",
-        b"dataset_type",
-        b"discount",
-        b"0.875",
-    ):
-        assert text in data, text
-    assert b"sk-secret" not in data
+    names = (b"eval/turn_1/reward_mean", b"late", b"env_step", b"dataset_name", b"arxiv", b"dataset_type", b"discount", b"0.875")
+    assert b"sk-secret" not in written(tmp_path / "runs", identity["id"], *names)
 
+    time.sleep(1.1)  # offline, wandb names the folder of each part of a run by the second
     resumed = WandbSink(offline)
     resumed.resume(identity)
     resumed.log(16, {"after": 1.0})
     resumed.close()
-    assert any(b"after" in part for part in written(tmp_path, identity["id"]))
-    time.sleep(1.1)  # offline, wandb names the folders of a run's parts by the second
+    written(tmp_path / "runs", identity["id"], b"after")
+    time.sleep(1.1)
     sink.log(24, {"again": 1.0})  # a closed sink opens its run again
     sink.close()
-    assert any(b"again" in part for part in written(tmp_path, identity["id"]))
+    written(tmp_path / "runs", identity["id"], b"again")
     assert random.getstate() == state, "logging does not touch the random numbers of rewards"
 
 
@@ -290,7 +286,7 @@ def test_a_run_of_the_user_is_neither_used_nor_finished(tmp_path, offline):
             clash.log(Metrics(1, {}))
     finally:
         theirs.finish()
-    assert b"still" in next((tmp_path / "wandb").glob("offline-run-*/run-theirs00.wandb")).read_bytes()
+    written(tmp_path, "theirs00", b"still")
 
 
 def test_what_the_config_says_goes_before_the_checkpoint(offline):
