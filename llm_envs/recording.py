@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from llm_envs.env import BranchingEnv
-from llm_envs.rollouts import TRAINING
+from llm_envs.seeding import TRAINING
 from llm_envs.task import has_length
 from llm_envs.types import AgentID, ChatPrompt, Completion, EnvStep, Item, State, Transition
 

@@ -1,0 +1,73 @@
+"""Playing single episodes with policies, and the teams that checks and audits play them with."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+
+from llm_envs.env import BranchingEnv, TaskEnv
+from llm_envs.seeding import SAMPLING, Path, stream
+from llm_envs.task import has_length
+from llm_envs.testing.scripted import ScriptedPolicy
+from llm_envs.types import AgentID, Item, Policy, State, Transition
+
+Reference = Callable[[Item], Sequence[str]]
+"""Row → one text for each agent that together earn the most."""
+
+CHARACTERS = string.ascii_lowercase + string.digits + " .,\n"
+
+
+def first_rows(env: BranchingEnv, items: Iterable[Item] | None, limit: int) -> list[tuple[int, Item]]:
+    """The first rows with their positions (-1 without any): of `items`, else of the env."""
+    rows = env.items if items is None else items
+    positions = has_length(rows)
+    return [(index if positions else -1, row) for index, row in enumerate(islice(iter(rows), limit))]
+
+
+def play_episode(
+    env: BranchingEnv, policies: Mapping[AgentID, Policy], item: Item, item_index: int, key: Path
+) -> list[tuple[State, Transition]]:
+    """The states acted from and what the policies' joint actions led to, until the end."""
+    state = env.initial(item, key, item_index)
+    played: list[tuple[State, Transition]] = []
+    while not state.done:
+        action: dict[AgentID, str] = {}
+        for number, agent in enumerate(env.possible_agents):
+            ((completion,),) = policies[agent].generate([state.observations[agent]], 1, [(*state.key, number)])
+            action[agent] = completion.text
+        (transition,) = env.branch(state, [action])
+        played.append((state, transition))
+        state = transition.state
+    return played
+
+
+def reference_of(env: BranchingEnv) -> Reference | None:
+    """The task's reference solution; None if it gives none, or the env is no task's."""
+    return env.task.reference if isinstance(env, TaskEnv) else None
+
+
+def reference_team(env: BranchingEnv, reference: Reference, item: Item) -> dict[AgentID, ScriptedPolicy]:
+    """A team that plays the reference solution of this row in every turn."""
+    texts = list(reference(item))
+    if len(texts) != len(env.possible_agents) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"reference must give one text for each of {', '.join(env.possible_agents)}, got {texts!r}")
+    return {agent: ScriptedPolicy([text]) for agent, text in zip(env.possible_agents, texts, strict=True)}
+
+
+def random_text(prompt: str, k: int, key: Path) -> str:
+    """Up to 64 random characters."""
+    rng = stream(SAMPLING, (*key, k))
+    return "".join(rng.choice(list(CHARACTERS), size=rng.integers(0, 65)))
+
+
+def random_words(prompt: str, k: int, key: Path) -> str:
+    """One to four random words of the prompt, in random order."""
+    rng = stream(SAMPLING, (*key, k))
+    words = [word.strip(string.punctuation) for word in prompt.split()] or [""]
+    return " ".join(words[i] for i in rng.integers(0, len(words), size=rng.integers(1, 5)))
+
+
+def copied_prompt(prompt: str, k: int, key: Path) -> str:
+    """The prompt itself."""
+    return str(prompt)
