@@ -242,7 +242,7 @@ def written(directory, run_id, *texts):
     raise AssertionError([text for text in texts if text not in data])
 
 
-def test_a_run_is_written_closed_and_continued_under_its_id(tmp_path, offline):
+def test_a_run_is_written_under_an_id_known_beforehand(tmp_path, offline):
     state = random.getstate()
     sections = {"dataset": {"name": "arxiv", "type": "summary"}, "reward": {"api_key": "sk-secret"}}
     sink = WandbSink({**offline, "config_sections": sections, "tags": ["one"]}, {"discount": 0.875})
@@ -256,18 +256,25 @@ def test_a_run_is_written_closed_and_continued_under_its_id(tmp_path, offline):
     sink.close()
     names = (b"eval/turn_1/reward_mean", b"late", b"env_step", b"dataset_name", b"arxiv", b"dataset_type", b"discount", b"0.875")
     assert b"sk-secret" not in written(tmp_path / "runs", identity["id"], *names)
+    assert random.getstate() == state, "logging does not touch the random numbers of rewards"
 
+
+@pytest.mark.slow
+def test_a_run_is_continued_under_its_id(tmp_path, offline):
+    sink = WandbSink(offline)
+    sink.log(8, {"before": 1.0})
+    sink.close()
     time.sleep(1.1)  # offline, wandb names the folder of each part of a run by the second
     resumed = WandbSink(offline)
-    resumed.resume(identity)
+    resumed.resume(sink.identity())
     resumed.log(16, {"after": 1.0})
     resumed.close()
-    written(tmp_path / "runs", identity["id"], b"after")
     time.sleep(1.1)
     sink.log(24, {"again": 1.0})  # a closed sink opens its run again
+    with pytest.raises(RuntimeError, match="is open already"):
+        sink.resume({"id": "other", "project": None, "entity": None})
     sink.close()
-    written(tmp_path / "runs", identity["id"], b"again")
-    assert random.getstate() == state, "logging does not touch the random numbers of rewards"
+    written(tmp_path / "runs", sink.identity()["id"], b"before", b"after", b"again")
 
 
 def test_a_run_of_the_user_is_neither_used_nor_finished(tmp_path, offline):
