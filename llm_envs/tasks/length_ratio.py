@@ -22,7 +22,7 @@ def task(
     items: Rows | None = None,
     eval_items: Rows | None = None,
 ) -> Task:
-    """The length-ratio task.
+    """Two agents answer the same prompt, the second at a given multiple of the first one's length.
 
     Both agents read `tell me about the rain.` and answer. With r the characters of the second text divided by those of the first, a
     turn earns 1 for r in [`target_min`, `target_max`], exp(−distance of r to that interval) outside, and 0 if the first text is

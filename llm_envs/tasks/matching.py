@@ -24,7 +24,7 @@ def task(
     items: Rows | None = None,
     eval_items: Rows | None = None,
 ) -> Task:
-    """The matching task.
+    """The agents have to say the same word, without agreeing on it beforehand.
 
     Every agent reads `pick one word: red blue green gold` and names one. A turn scores (c − 1)/(n − 1), where c of the n agents
     named the most popular word: 1 if all did, 0 if no two did. An answer names a word if exactly one of the listed words stands in

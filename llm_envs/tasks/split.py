@@ -23,7 +23,7 @@ def task(
     items: Rows | None = None,
     eval_items: Rows | None = None,
 ) -> Task:
-    """The split task.
+    """The agents divide the parts of a job: nothing is missing and nothing is done twice.
 
     Every agent reads `parts: a b c d. list yours:` and lists the parts it takes, `a d`. A turn scores coverage − ½ · waste, at
     least 0:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from llm_envs.env import BranchingEnv
-from llm_envs.registry import list_envs, spec
-from llm_envs.testing.episodes import first_rows, play_episode, random_text, random_words, reference_of, reference_team
+from llm_envs.registry import list_envs, make, spec
+from llm_envs.seeding import TRAINING
+from llm_envs.testing.episodes import (
+    copied_prompt,
+    first_rows,
+    play_episode,
+    random_text,
+    random_words,
+    reference_of,
+    reference_team,
+)
 from llm_envs.testing.scripted import ScriptedPolicy
 from llm_envs.types import AgentID, Item, JointAction, Policy, State, Transition
 
 ROWS = 2
-"""Rows shown of each environment."""
+"""Rows on which a team is shown whose texts differ from row to row."""
+
+Team: TypeAlias = Callable[[Item], Mapping[AgentID, Policy]]
+"""Row → the policies that play it."""
 
 
 def transcript(
@@ -36,27 +48,22 @@ def transcript(
         seed: of the policies' draws and of chance in transitions.
     """
     policies = play if isinstance(play, Mapping) else _actors(env, play)
-    parts = []
-    for episode, (index, item) in enumerate(first_rows(env, items, rows)):
-        played = play_episode(env, policies, item, index, (seed, 0, episode))
-        parts.append(f"row {index}: {_row(item)}\n\n{_episode(env, played)}")
-    return "\n".join(parts)
+    return _episodes(env, lambda item: policies, first_rows(env, items, rows), seed)
 
 
 def env_transcript(id: str) -> str:
     """How a registered environment behaves: its spaces, and teams of all kinds on its first rows; also with two turns if it can.
 
-    The teams are the reference solution (if the task gives one), the copied prompt, random words, random text and silence.
+    The teams are silence, the copied prompt, random text, random words, and the reference solution if the task gives one.
     """
-    entry = spec(id)
     variants: list[dict[str, Any]] = [{}]
-    if entry.options().get("num_turns") == 1:
+    if spec(id).options().get("num_turns") == 1:
         variants.append({"num_turns": 2})
     return "\n".join(_variant(id, options) for options in variants)
 
 
 def _variant(id: str, options: dict[str, Any]) -> str:
-    env = spec(id).make(**options)
+    env = make(id, **options)
     if not isinstance(env, BranchingEnv):
         raise TypeError(f"{id} is no BranchingEnv: a transcript needs its initial and branch, got {env!r}")
     shown = "".join(f", {name}={value!r}" for name, value in options.items())
@@ -65,24 +72,29 @@ def _variant(id: str, options: dict[str, Any]) -> str:
         f"{agent} observes {env.observation_space(agent)} and acts in {env.action_space(agent)}" for agent in env.possible_agents
     ]
     parts = ["\n".join(lines) + "\n"]
-    for team, policies in _teams(env).items():
-        parts.append(f"--- team: {team} ---\n\n{transcript(env, policies, rows=ROWS)}")
-    reference = reference_of(env)
-    if reference is not None:
-        for index, item in first_rows(env, None, ROWS):
-            played = play_episode(env, reference_team(env, reference, item), item, index, (0, 0, 0))
-            parts.append(f"--- team: reference ---\n\nrow {index}: {_row(item)}\n\n{_episode(env, played)}")
+    for name, (team, rows) in _teams(env).items():
+        parts.append(f"--- team: {name} ---\n\n{_episodes(env, team, first_rows(env, None, rows))}")
     return "\n".join(parts)
 
 
-def _teams(env: BranchingEnv) -> dict[str, dict[AgentID, Policy]]:
-    scripts: dict[str, Policy] = {
-        "silence": ScriptedPolicy([""]),
-        "copied prompt": ScriptedPolicy(lambda prompt, k, key: str(prompt)),
-        "random words": ScriptedPolicy(random_words),
-        "random text": ScriptedPolicy(random_text),
+def _teams(env: BranchingEnv) -> dict[str, tuple[Team, int]]:
+    """Each team with the number of rows it is shown on."""
+    scripts = {
+        "silence": (ScriptedPolicy([""]), 1),
+        "copied prompt": (ScriptedPolicy(copied_prompt), 1),
+        "random text": (ScriptedPolicy(random_text), 1),
+        "random words": (ScriptedPolicy(random_words), ROWS),
     }
-    return {name: dict.fromkeys(env.possible_agents, policy) for name, policy in scripts.items()}
+    teams: dict[str, tuple[Team, int]] = {name: (_everybody(env, policy), rows) for name, (policy, rows) in scripts.items()}
+    reference = reference_of(env)
+    if reference is not None:
+        solution = reference
+        teams["reference"] = (lambda item: reference_team(env, solution, item), ROWS)
+    return teams
+
+
+def _everybody(env: BranchingEnv, policy: Policy) -> Team:
+    return lambda item: dict.fromkeys(env.possible_agents, policy)
 
 
 def _actors(env: BranchingEnv, actions: Sequence[JointAction]) -> dict[AgentID, Policy]:
@@ -95,17 +107,29 @@ def _actors(env: BranchingEnv, actions: Sequence[JointAction]) -> dict[AgentID, 
     }
 
 
+def _episodes(env: BranchingEnv, team: Team, rows: Iterable[tuple[int, Item]], seed: int = 0) -> str:
+    parts = []
+    for episode, (index, item) in enumerate(rows):
+        played = play_episode(env, team(item), item, index, (seed, TRAINING, episode))
+        row = json.dumps({str(key): value for key, value in item.items()}, ensure_ascii=False, default=repr)
+        parts.append(f"row {index}: {row}\n\n{_episode(env, played)}")
+    return "\n".join(parts)
+
+
 def _episode(env: BranchingEnv, played: Sequence[tuple[State, Transition]]) -> str:
     lines: list[str] = []
     for state, transition in played:
         lines.append(f"turn {state.turn + 1}")
+        prompts = state.observations
+        if len(prompts) > 1 and len(set(prompts.values())) == 1:
+            lines.append(_spoken("  all read", prompts[env.possible_agents[0]]))
+        else:
+            lines += [_spoken(f"  {agent} reads", prompts[agent]) for agent in env.possible_agents]
         actions = transition.state.history[-1].actions
-        lines += [_spoken(f"  {agent} reads", state.observations[agent]) for agent in env.possible_agents]
         lines += [_spoken(f"  {agent} writes", actions[agent]) for agent in env.possible_agents]
         lines.append(f"  reward: {_shared(transition.rewards)}")
         terms = [key for key in transition.infos[env.possible_agents[0]] if key.startswith("reward/")]
-        for term in terms:
-            lines.append(f"  {term}: {_shared({agent: info[term] for agent, info in transition.infos.items()})}")
+        lines += [f"  {term}: {_shared({agent: info[term] for agent, info in transition.infos.items()})}" for term in terms]
     last = played[-1][1].state
     lines.append(f"{'terminated' if last.terminated else 'truncated'} after turn {last.turn}")
     return "\n".join(lines) + "\n"
@@ -125,10 +149,6 @@ def _shared(values: Mapping[AgentID, float]) -> str:
     if len(different) == 1:
         return f"{different.pop():.6g}"
     return ", ".join(f"{agent} {value:.6g}" for agent, value in values.items())
-
-
-def _row(item: Item) -> str:
-    return json.dumps({str(key): value for key, value in item.items()}, ensure_ascii=False, default=repr)
 
 
 # ---- the folder of transcripts ----
