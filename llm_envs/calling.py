@@ -64,12 +64,13 @@ class SettledCall:
     def __call__(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """The function's value; of the offered keywords any may be left out that it has a default for."""
         values = dict(zip(self._filled, arguments, strict=False))
-        values.update((p.name, keywords.get(p.name, p.default)) for p in self._named)
+        values.update((p.name, keywords[p.name]) for p in self._named if p.name in keywords)
         if self._rest is not None:
             values[self._rest] = tuple(arguments[len(self._filled) :])
         if self._others is not None:
             values[self._others] = {name: value for name, value in keywords.items() if name not in values}
         bound = inspect.BoundArguments(self._signature, values)  # type: ignore[arg-type]  # any mapping will do
+        bound.apply_defaults()  # else what comes after one left out could not go by position
         return self.function(*bound.args, **bound.kwargs)
 
     def __reduce__(self) -> tuple[Callable[..., SettledCall], tuple[Any, ...]]:

@@ -151,16 +151,16 @@ def _as_list(value: Any) -> list[Any] | None:
     return list(value) if isinstance(value, (list, tuple)) else None
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, what: str = "a reward") -> float:
     if hasattr(value, "detach"):
         value = value.detach().cpu()
     if hasattr(value, "item") and not isinstance(value, (int, float)):
         value = value.item()
     if not isinstance(value, (int, float)):
-        raise TypeError(f"a reward must be a number, got {type(value).__name__}: {value!r}")
+        raise TypeError(f"{what} must be a number, got {type(value).__name__}: {value!r}")
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"a reward must be finite, got {number}")
+        raise ValueError(f"{what} must be finite, got {number}")
     return number
 
 
@@ -177,7 +177,7 @@ def scaled(factor: float, function: RewardFunction) -> Scaled:
 
     Example: `Task(reward={"solved": solved, "length": scaled(0.1, length)}, …)`.
     """
-    return Scaled(function, _number(factor))
+    return Scaled(function, _number(factor, "factor"))
 
 
 class RewardProcessors:
@@ -186,12 +186,12 @@ class RewardProcessors:
     @staticmethod
     def scale(factor: float) -> RewardProcessor:
         """A processor: factor · reward."""
-        return _Scale(_number(factor))
+        return _Scale(_number(factor, "factor"))
 
     @staticmethod
     def shift(value: float) -> RewardProcessor:
         """A processor: reward + value."""
-        return _Shift(_number(value))
+        return _Shift(_number(value, "value"))
 
     @staticmethod
     def compose(*processors: RewardProcessor) -> RewardProcessor:

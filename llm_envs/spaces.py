@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.sharedctypes import SynchronizedArray
 from typing import Any
 
@@ -33,6 +34,14 @@ class _Characters(Sequence[str]):
             return [self[position] for position in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         return chr(position if position < _FIRST_SURROGATE else position + _GAP)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(chr, itertools.chain(range(_FIRST_SURROGATE), range(_AFTER_SURROGATES, _END)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.str_]:
+        # Drawing under a mask makes an array of all characters; in memory it is their code points, one after the other.
+        codes = np.concatenate([np.arange(_FIRST_SURROGATE), np.arange(_AFTER_SURROGATES, _END)])
+        return codes.astype("=u4").view("=U1").astype(dtype or np.str_)
 
     def __contains__(self, character: object) -> bool:
         return isinstance(character, str) and len(character) == 1 and is_unicode(character)
@@ -183,14 +192,10 @@ class _SharedTexts(Sequence[str]):
         return len(self._places)
 
     def __getitem__(self, index: Any) -> Any:
-        return _as_tuple(self)[index]
+        return tuple(self)[index]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return (_unflatten(self._space, places) for places in self._places)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
-        return _as_tuple(self)
-
-
-def _as_tuple(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(iter(texts))
+        return tuple(self)

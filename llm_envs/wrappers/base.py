@@ -22,21 +22,13 @@ class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
 
     Args:
         env: what is wrapped. It is not stepped, and its own episode is left alone.
-        agents: the team, the wrapped one's by default.
-        max_prompt_length: of the observation spaces, the wrapped one's by default.
-        max_completion_length: of the action spaces, the wrapped one's by default.
+        agents: the team if it is another one: agents that read and write for all those of the wrapped one.
     """
 
-    def __init__(
-        self,
-        env: BranchingEnv,
-        *,
-        agents: Sequence[AgentID] | None = None,
-        max_prompt_length: int | None = None,
-        max_completion_length: int | None = None,
-    ) -> None:
+    def __init__(self, env: BranchingEnv, *, agents: Sequence[AgentID] | None = None) -> None:
         if not isinstance(env, BranchingEnv):
             raise TypeError(f"{type(self).__name__} wraps a BranchingEnv (a task's, or another wrapper), got {env!r}")
+        room = 1 if agents is None else len(env.possible_agents) + 1  # everybody's text and a frame around them
         super().__init__(
             env.possible_agents if agents is None else agents,
             num_turns=env.num_turns,
@@ -44,8 +36,8 @@ class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
             eval_items=env.eval_items,
             name=f"{type(self).__name__}({env})",
             render_mode=env.render_mode,
-            max_prompt_length=max_prompt_length or env.max_prompt_length,
-            max_completion_length=max_completion_length or env.max_completion_length,
+            max_prompt_length=room * env.max_prompt_length,
+            max_completion_length=room * env.max_completion_length,
         )
         self.env = env
 

@@ -15,6 +15,8 @@ from llm_envs.seeding import Path
 from llm_envs.types import AgentID, Item, JointAction, State, Transition, Turn
 from llm_envs.wrappers.base import Wrapper, inner_state
 
+TEAM: AgentID = "team_0"
+
 _PREAMBLE = (
     "You write for a whole team. Below is what each member is asked. Answer for every member, each answer in a section of its own, "
     "and write nothing outside the sections."
@@ -113,19 +115,11 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
     """
 
     def __init__(self, env: BranchingEnv, adapter: JointAgentAdapter | None = None) -> None:
-        roles = tuple(env.possible_agents) if isinstance(env, BranchingEnv) else ()
-        self.adapter = TaggedSections(roles) if adapter is None else adapter
+        super().__init__(env, agents=[TEAM])
+        self.adapter = TaggedSections(tuple(env.possible_agents)) if adapter is None else adapter
         wanting = [name for name in ("build_prompt", "parse_completion") if not callable(getattr(self.adapter, name, None))]
         if wanting:
             raise TypeError(f"adapter must have the methods build_prompt and parse_completion, but {adapter!r} lacks {wanting[0]}")
-        # What the adapter adds to the roles' prompts is not known here; it is far below a role's limit.
-        room = len(roles) + 1
-        super().__init__(
-            env,
-            agents=[TEAM],
-            max_prompt_length=room * env.max_prompt_length,
-            max_completion_length=room * env.max_completion_length,
-        )
 
     def initial(self, item: Item, key: Path, item_index: int = -1) -> State:
         """The state an episode on this row starts from."""
@@ -165,9 +159,6 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
         if not prompt.strip():
             raise ValueError(f"{source} must not be empty, got {prompt!r}")
         return {TEAM: prompt}
-
-
-TEAM: AgentID = "team_0"
 
 
 def _joined_infos(transition: Transition) -> dict[str, Any]:

@@ -1,0 +1,263 @@
+"""Guards what a reward function may return, what an error about it says, and that rewards are counted as they were given."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from llm_envs.rewards import RewardError, RewardProcessors, Rewards, processed, reward_rows, scaled
+from llm_envs.types import State, Turn
+
+AGENTS = ("writer_0", "critic_0")
+STATE = State(
+    item={"prompt": "p", "answer": 3},
+    observations={"writer_0": "write", "critic_0": "criticise"},
+    history=(Turn(dict.fromkeys(AGENTS, "x"), dict.fromkeys(AGENTS, "y"), dict.fromkeys(AGENTS, 0.0)),),
+    item_index=4,
+)
+TWO = [{"writer_0": "w0", "critic_0": "c0"}, {"writer_0": "w1", "critic_0": "c1"}]
+
+
+def both(*numbers):
+    """The rows of rewards that the whole team shares."""
+    return [dict.fromkeys(AGENTS, float(number)) for number in numbers]
+
+
+def rows(*pairs):
+    return [dict(zip(AGENTS, map(float, pair), strict=True)) for pair in pairs]
+
+
+# ---- what may be returned (BC-07) ----
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ([1, 0], both(1, 0)),
+        ([True, False], both(1, 0)),
+        ((0.5, -2.5), both(0.5, -2.5)),
+        (np.array([1.0, 0.25], dtype=np.float32), both(1, 0.25)),
+        ([np.float32(1), np.int64(3)], both(1, 3)),
+        ([np.array(1.0), np.array(2)], both(1, 2)),
+        (np.array([True, False]), both(1, 0)),
+    ],
+)
+def test_k_numbers_are_shared_by_the_team(returned, expected):
+    assert reward_rows(returned, 2, AGENTS) == expected
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        [[1, 2], [3, 4], [5, 6]],
+        [(1, 2), np.array([3, 4]), [5.0, 6.0]],
+        np.array([[1, 2], [3, 4], [5, 6]]),
+        [{"writer_0": 1, "critic_0": 2}, {"critic_0": 4, "writer_0": 3}, [5, 6]],
+    ],
+)
+def test_k_sequences_or_mappings_are_per_agent(returned):
+    assert reward_rows(returned, 3, AGENTS) == rows((1, 2), (3, 4), (5, 6))
+
+
+def test_k_equal_to_n_is_not_ambiguous():
+    """K = n = 2: two numbers are one for each joint response, not one for each agent; per agent takes two sequences."""
+    assert reward_rows([1, 2], 2, AGENTS) == rows((1, 1), (2, 2))
+    assert reward_rows([[1, 2], [3, 4]], 2, AGENTS) == rows((1, 2), (3, 4))
+
+
+def test_one_joint_response():
+    """K = 1: n numbers are one for each agent; a single one is the team's; a single sequence or mapping is per agent."""
+    assert reward_rows([1, 2], 1, AGENTS) == rows((1, 2))
+    assert reward_rows(np.array([1, 2]), 1, AGENTS) == rows((1, 2))
+    assert reward_rows([5], 1, AGENTS) == rows((5, 5))
+    assert reward_rows([[1, 2]], 1, AGENTS) == rows((1, 2))
+    assert reward_rows([{"critic_0": 2, "writer_0": 1}], 1, AGENTS) == rows((1, 2))
+    assert reward_rows([7], 1, ["solo_0"]) == [{"solo_0": 7.0}]
+    assert reward_rows([[7], [8]], 2, ["solo_0"]) == [{"solo_0": 7.0}, {"solo_0": 8.0}]
+
+
+def test_tensors_are_detached_floats():
+    torch = pytest.importorskip("torch")
+    graph = torch.tensor([1.0, 0.5], requires_grad=True) * 2
+    for returned in (graph, [graph[0], graph[1]], graph.to(torch.bfloat16), torch.stack([graph, graph], dim=1)):
+        found = reward_rows(returned, 2, AGENTS)
+        assert found == both(2, 1)
+        assert {type(value) for row in found for value in row.values()} == {float}
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([1, 2, 3], "ValueError: expected 2 rewards, one for each joint response, got 3: [1, 2, 3]"),
+        ([1], "ValueError: expected 2 rewards, one for each joint response, got 1: [1]"),
+        ([], "ValueError: expected 2 rewards, one for each joint response, got 0"),
+        (np.zeros((2, 3)), "ValueError: expected 2 rewards, one for each agent, got 3"),
+        ([[1, 2], [3]], "ValueError: expected 2 rewards, one for each agent, got 1: [3]"),
+        ([{"writer_0": 1}, {"writer_0": 1}], "expected a reward for each of writer_0, critic_0, got {'writer_0': 1}"),
+        (1.0, "TypeError: expected 2 rewards as a list, tuple, array or tensor, got float: 1.0"),
+        (np.array(1.0), "TypeError: expected 2 rewards as a list"),
+        (None, "TypeError: expected 2 rewards as a list, tuple, array or tensor, got NoneType: None"),
+        ("10", "TypeError: expected 2 rewards as a list, tuple, array or tensor, got str: '10'"),
+        ({"writer_0": 1, "critic_0": 2}, "TypeError: expected 2 rewards as a list"),
+        ((number for number in (1.0, 2.0)), "TypeError: expected 2 rewards as a list, tuple, array or tensor, got generator"),
+        ([1, None], "TypeError: a reward must be a number, got NoneType: None"),
+        ([1, "2"], "TypeError: a reward must be a number, got str: '2'"),
+        ([1, 2j], "TypeError: a reward must be a number, got complex"),
+        ([1, Fraction(1, 2)], "TypeError: a reward must be a number, got Fraction"),
+        ([1, math.nan], "ValueError: a reward must be finite, got nan"),
+        ([1, -math.inf], "ValueError: a reward must be finite, got -inf"),
+        (np.array([1, np.nan], dtype=np.float32), "ValueError: a reward must be finite, got nan"),
+        ([10**400, 1], "OverflowError"),
+    ],
+)
+def test_anything_else_is_an_error_that_says_where(returned, message):
+    def my_reward(writer, critic):
+        return returned
+
+    with pytest.raises(RewardError) as error:
+        Rewards(my_reward, AGENTS)(STATE, TWO)
+    text = str(error.value)
+    assert message in text
+    assert "my_reward" in text
+    assert "item 4, turn 2" in text
+    assert "[['w0', 'w1'], ['c0', 'c1']]" in text
+
+
+def test_an_exception_inside_is_no_reward_and_keeps_its_cause():
+    calls = []
+
+    def my_reward(writer, critic):
+        calls.append(1)
+        raise TypeError("unsupported operand")
+
+    with pytest.raises(RewardError, match=r"my_reward.* on item 4, turn 2, completions .*TypeError: unsupported operand") as error:
+        Rewards(my_reward, AGENTS)(STATE, TWO)
+    assert isinstance(error.value.__cause__, TypeError)
+    assert calls == [1], "a failed reward must not be asked again in another form"
+
+
+def test_an_error_shows_a_row_from_elsewhere_and_cuts_long_completions():
+    state = State(item={"prompt": "only row"}, observations=STATE.observations)
+    long = [{"writer_0": "w" * 5000, "critic_0": "c"}]
+    with pytest.raises(RewardError) as error:
+        Rewards(lambda writer, critic: "bad", AGENTS)(state, long)
+    assert "item {'prompt': 'only row'}, turn 1" in str(error.value)
+    assert len(str(error.value)) < 1000
+
+
+def test_interrupts_pass_through():
+    def stopped(writer, critic):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Rewards(stopped, AGENTS)(STATE, TWO)
+
+
+# ---- what the function is given ----
+
+
+def test_one_call_with_one_list_for_each_agent():
+    seen = []
+
+    def reward(writer, critic, batch_items, prompts, states):
+        seen.append((writer, critic, batch_items, prompts, states))
+        return [0.0] * len(writer)
+
+    Rewards(reward, AGENTS)(STATE, TWO)
+    assert seen == [(["w0", "w1"], ["c0", "c1"], [{"prompt": "p", "answer": 3}], ["write", "criticise"], [STATE, STATE])]
+
+
+def test_a_function_may_spoil_what_it_is_given():
+    def rude(writer, critic, batch_items, prompts):
+        writer.clear()
+        prompts.clear()
+        batch_items[0].clear()
+        return [1.0, 2.0]
+
+    before = copy.deepcopy(STATE)
+    second = []
+    rewards = Rewards(
+        {"rude": rude, "later": lambda writer, critic, batch_items: second.append((writer, batch_items)) or [0, 0]}, AGENTS
+    )
+    assert [score.total for score in rewards(STATE, TWO)] == both(1, 2)
+    assert before == STATE
+    assert second == [(["w0", "w1"], [{"prompt": "p", "answer": 3}])]
+
+
+def test_a_function_that_cannot_be_called_is_refused_when_built():
+    with pytest.raises(
+        TypeError, match=r"takes 1 of the 2 arguments it is given: the list of writer_0's completions, the list of critic_0"
+    ):
+        Rewards(lambda completions: [0], AGENTS)
+    with pytest.raises(TypeError, match=r"reward term 'style' .*requires 'btach_items'"):
+        Rewards({"length": lambda a, b: [0], "style": lambda a, b, btach_items: [0]}, AGENTS)
+    for empty in ({}, {1: lambda a, b: [0]}):
+        with pytest.raises(ValueError, match="reward must be a function or at least one named term"):
+            Rewards(empty, AGENTS)
+
+
+# ---- terms and processors ----
+
+
+def test_named_terms_are_summed_and_each_is_kept():
+    """1 + 0.1 = 1.1 and 2 + 0.2 = 2.2 for writer_0; 3 and 3 for critic_0, whose style is 3 − 1 = 2 and 3 − 2 = 1."""
+    rewards = Rewards({"length": lambda a, b: [1, 2], "style": lambda a, b: [[0.1, 2], [0.2, 1]]}, AGENTS)
+    scores = rewards(STATE, TWO)
+    assert [score.total for score in scores] == [{"writer_0": 1.1, "critic_0": 3.0}, {"writer_0": 2.2, "critic_0": 3.0}]
+    assert scores[0].terms == {"length": {"writer_0": 1.0, "critic_0": 1.0}, "style": {"writer_0": 0.1, "critic_0": 2.0}}
+    assert Rewards(lambda a, b: [1, 2], AGENTS)(STATE, TWO)[0].terms == {}
+
+
+def test_the_sum_does_not_depend_on_the_order_of_terms():
+    """1e16 + 1 − 1e16 is 1; added from the left in floats it would be 0."""
+    values = {"big": 1e16, "one": 1.0, "minus": -1e16}
+    for order in (["big", "one", "minus"], ["one", "minus", "big"]):
+        rewards = Rewards({term: (lambda a, b, v=values[term]: [v, v]) for term in order}, AGENTS)
+        assert rewards(STATE, TWO)[0].total == dict.fromkeys(AGENTS, 1.0)
+
+
+def test_a_scaled_term_is_logged_as_it_is():
+    """1 + 0.5 · 4 = 3; the term says 4."""
+    rewards = Rewards({"solved": lambda a, b: [1, 1], "length": scaled(0.5, lambda a, b: [4, 4]), "style": scaled(0, len2)}, AGENTS)
+    score = rewards(STATE, TWO)[0]
+    assert score.total == dict.fromkeys(AGENTS, 3.0)
+    assert score.terms["length"] == dict.fromkeys(AGENTS, 4.0)
+    assert score.terms["style"] == dict.fromkeys(AGENTS, 2.0)
+
+
+def len2(a, b):
+    return [2.0, 2.0]
+
+
+def test_processors():
+    assert RewardProcessors.scale(0.5)(3.0) == 1.5
+    assert RewardProcessors.shift(-4)(3.0) == -1.0
+    both_ways = RewardProcessors.compose(RewardProcessors.scale(2), RewardProcessors.shift(1))
+    assert both_ways(3.0) == 7.0  # 2·3 + 1, not 2·(3 + 1)
+    assert RewardProcessors.compose()(3.0) == 3.0
+    assert pickle.loads(pickle.dumps(both_ways))(3.0) == 7.0
+    assert processed(both_ways, {"writer_0": 3.0, "critic_0": 0.0}, STATE) == {"writer_0": 7.0, "critic_0": 1.0}
+    assert processed(None, {"writer_0": 3.0}, STATE) == {"writer_0": 3.0}
+
+
+@pytest.mark.parametrize("factor", ["2", None, math.nan, math.inf])
+def test_a_processor_of_nonsense_is_refused(factor):
+    for build, name in ((RewardProcessors.scale, "factor"), (RewardProcessors.shift, "value")):
+        with pytest.raises((TypeError, ValueError), match=f"{name} must be (a number|finite)"):
+            build(factor)
+    with pytest.raises(TypeError, match="must be callable, got 2"):
+        RewardProcessors.compose(RewardProcessors.scale(1), 2)
+
+
+@pytest.mark.parametrize("result", [None, math.nan, "1"])
+def test_a_processor_that_returns_no_number_is_an_error(result):
+    def squash(reward):
+        return result
+
+    with pytest.raises(RewardError, match=r"reward processor '.*squash' on the rewards \{'writer_0': 1.0\}, item 4, turn 2"):
+        processed(squash, {"writer_0": 1.0}, STATE)
