@@ -13,7 +13,7 @@ from learners.commands.errors import BAD_INPUT, EXTRAS, FAILURE, INTERRUPTED, Ch
 
 # Imported when called: the help and the list of envs must not wait for torch.
 COMMANDS = {
-    "train": ("learners.commands.train", "train a team; with no options the main job, on this machine, in a minute"),
+    "train": ("learners.commands.train", "train a team; with no options a small one, here, in a minute"),
     "evaluate": ("learners.commands.evaluate", "how good a trained run, or a team of models, is"),
     "envs": ("learners.commands.envs", "list the environments, or show one with a sample episode"),
     "check": ("learners.commands.check", "test an environment of your own, and what it pays careless teams"),

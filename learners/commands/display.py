@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from learners.commands.options import Option, type_text
+from learners.commands.options import Option, short_name, type_text
 from llm_envs.calling import REQUIRED
 
 WIDTH = 80
@@ -20,17 +20,23 @@ def console() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Columns under headers, numbers to the right; the last column is wrapped."""
+def print_table(out: Console, rows: Iterable[Sequence[str]], headers: Sequence[str] = ()) -> None:
+    """Print columns, under headers if there are any; numbers to the right, the last column wrapped."""
     body = [list(row) for row in rows]
-    built = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for index, header in enumerate(headers):
+    columns = len(headers) or len(body[0])
+    built = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False, show_header=bool(headers))
+    for index in range(columns):
         numbers = bool(body) and all(_is_number(row[index]) for row in body)
-        last = index == len(headers) - 1
-        built.add_column(header, justify="right" if numbers else "left", no_wrap=not last, overflow="fold")
+        last = index == columns - 1
+        built.add_column(
+            headers[index] if headers else "", justify="right" if numbers else "left", no_wrap=not last, overflow="fold"
+        )
     for row in body:
         built.add_row(*(Text(cell) for cell in row))
-    return built
+    with out.capture() as captured:
+        out.print(built)
+    # The padding of the last column is of no use to anybody who reads from a pipe.
+    out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
 
 
 def option_help(usage: str, description: str, sections: Iterable[tuple[str, Iterable[Option]]]) -> str:
@@ -43,7 +49,7 @@ def option_help(usage: str, description: str, sections: Iterable[tuple[str, Iter
     """
     parts = [f"usage: {usage}", _wrapped(description, "")]
     for heading, options in sections:
-        lines = [line for option in options for line in _option_lines(option)]
+        lines = [line for option in options for line in option_lines(option)]
         if lines:
             parts.append("\n".join([f"{heading}:", *lines]))
     return "\n\n".join(parts)
@@ -70,9 +76,9 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _option_lines(option: Option) -> list[str]:
-    # A section's own name stands for its `name`.
-    name = option.name.removesuffix(".name") if option.name in ("env.name", "learner.name") else option.name
+def option_lines(option: Option) -> list[str]:
+    """An option as the help shows it."""
+    name = short_name(option.name)
     default = "required" if option.default is REQUIRED else f"default: {_default_text(option.default)}"
     return [f"  --{name}  ({type_text(option.hint)}; {default})", _wrapped(option.help, "      ")]
 

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from learners import credit
-from learners.commands.display import number, short, table
+from learners.commands.display import number, print_table, short
 from learners.evaluation import by_episode, evaluation_metrics
 from llm_envs.types import AgentID, EnvStep
 
@@ -84,7 +84,7 @@ def evaluation_rows(steps: Sequence[EnvStep]) -> list[tuple[str, str]]:
 
 def show_evaluation(console: Console, steps: Sequence[EnvStep]) -> None:
     """Print an evaluation as a table."""
-    console.print(table(("", "mean ± standard error"), evaluation_rows(steps)))
+    print_table(console, evaluation_rows(steps), ("", "mean ± standard error"))
 
 
 def show_comparison(console: Console, before: Sequence[EnvStep], after: Sequence[EnvStep]) -> None:
@@ -92,7 +92,7 @@ def show_comparison(console: Console, before: Sequence[EnvStep], after: Sequence
     later = dict(evaluation_rows(after))
     earlier = dict(evaluation_rows(before))
     names = list(dict.fromkeys([*earlier, *later]))
-    console.print(table(("", "before", "after"), [(name, earlier.get(name, ""), later.get(name, "")) for name in names]))
+    print_table(console, [(name, earlier.get(name, ""), later.get(name, "")) for name in names], ("", "before", "after"))
 
 
 def show_episodes(console: Console, steps: Sequence[EnvStep], count: int) -> None:
@@ -137,4 +137,4 @@ def _rewards(rewards: Mapping[AgentID, float]) -> str:
 
 
 def _line(console: Console, text: str, *, indent: int = _INDENT, style: str = "") -> None:
-    console.print(Padding(Text(text, style=style), (0, 0, 0, indent)))
+    console.print(Padding(Text(text, style=style), (0, 0, 0, indent), expand=False))

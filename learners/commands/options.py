@@ -12,6 +12,9 @@ from typing import Any, Literal
 
 from llm_envs.calling import REQUIRED
 
+SECTIONS = ("env", "learner")
+"""Sections that are chosen by name: `--env ID` means `--env.name ID`."""
+
 _SCALARS = (int, float, str, bool)
 
 
@@ -107,6 +110,12 @@ def takes_list(hint: Any) -> bool:
 def takes_mapping(hint: Any) -> bool:
     """Whether a value may be a mapping."""
     return _has_origin(hint, Mapping)
+
+
+def short_name(name: str) -> str:
+    """What users write for an option: a section's own name stands for its `name`."""
+    section = name.removesuffix(".name")
+    return section if section in SECTIONS else name
 
 
 def type_text(hint: Any) -> str:

@@ -15,10 +15,8 @@ from typing import Any
 import yaml
 
 from learners.commands.errors import UsageError
-from learners.commands.options import Option, parsable, takes_list, takes_mapping, type_text
+from learners.commands.options import SECTIONS, Option, parsable, short_name, takes_list, takes_mapping, type_text
 from llm_envs.calling import REQUIRED
-
-_TRUE, _FALSE = ("true", "yes"), ("false", "no")
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,10 @@ class Parsed:
     Attributes:
         values: of every option, by name.
         given: names that the user gave, in YAML or on the command line.
-        positional: what stood between the options.
     """
 
     values: Mapping[str, Any]
     given: frozenset[str]
-    positional: tuple[str, ...] = ()
 
     def section(self, prefix: str) -> dict[str, Any]:
         """The values under a prefix, by their names in it; the section's own `name` left out."""
@@ -52,16 +48,14 @@ def parse(
     config: Mapping[str, Any] | None = None,
     *,
     open_sections: Sequence[str] = (),
-    positional: bool = False,
 ) -> Parsed:
     """The values of all options: the command line wins over the config, that over the defaults.
 
     Args:
         options: that there are.
-        argv: the command line after the command's name.
+        argv: the command line from the first option on.
         config: sections and values, as read from YAML.
         open_sections: prefixes under which any further name is taken.
-        positional: whether words that belong to no option are taken.
 
     Raises:
         UsageError: naming the option, its value and what is expected, or the options like an unknown one.
@@ -70,8 +64,7 @@ def parse(
     given: dict[str, Any] = {}
     for name, value in known.flat(config or {}):
         given[name] = _checked(known.option(name), value, from_text=False)
-    words: list[str] = []
-    for name, texts in _grouped(argv, known, words if positional else None):
+    for name, texts in _grouped(argv, known):
         option = known.option(name)
         if name == option.name:
             given[name] = _from_words(option, texts)
@@ -81,7 +74,7 @@ def parse(
     missing = [name for name, value in values.items() if value is REQUIRED]
     if missing:
         raise UsageError(f"--{missing[0]} is required: {known.option(missing[0]).help or 'it has no default'}")
-    return Parsed(values, known.given, tuple(words))
+    return Parsed(values, known.given)
 
 
 def first_look(argv: Sequence[str], names: Iterable[str]) -> dict[str, str]:
@@ -113,8 +106,6 @@ class _Known:
     def option(self, name: str) -> Option:
         """The option of a name, or the one whose mapping the name is an entry of (`model_config.lora.r`)."""
         written = name
-        if f"{name}.name" in self.options:
-            name = f"{name}.name"
         while name not in self.options:
             if "." not in name:
                 if written.startswith(self._open):
@@ -122,14 +113,14 @@ class _Known:
                 raise UsageError(f"there is no option --{written}{self._hint(written)}")
             name = name.rpartition(".")[0]
         option = self.options[name]
-        if name not in (written, f"{written}.name") and not takes_mapping(option.hint):
+        if name != written and not takes_mapping(option.hint):
             raise UsageError(f"there is no option --{written}{self._hint(written)}")
         self._given.add(option.name)
         return option
 
     def resolve(self, written: str) -> str:
         """The full name: a section's own name stands for its `name`."""
-        return f"{written}.name" if f"{written}.name" in self.options else written
+        return f"{written}.name" if written in SECTIONS else written
 
     def flat(self, config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         """The config's entries by full names."""
@@ -155,46 +146,37 @@ class _Known:
         return f" (did you mean {', '.join(f'--{name}' for name in close[:3])}?)" if close else ""
 
 
-def _grouped(argv: Sequence[str], known: _Known, words: list[str] | None) -> list[tuple[str, list[str]]]:
-    """Every option with the words that are its value; the other words go to `words`, or are errors without."""
+def leading_words(argv: Sequence[str]) -> list[str]:
+    """The words before the first option: what a command is about."""
+    first = next((index for index, word in enumerate(argv) if word.startswith("--")), len(argv))
+    return list(argv[:first])
+
+
+def _grouped(argv: Sequence[str], known: _Known) -> list[tuple[str, list[str]]]:
+    """Every option with the words that are its value."""
     found: list[tuple[str, list[str]]] = []
     index = 0
     while index < len(argv):
         word = argv[index]
         index += 1
-        if not word.startswith("--") or word == "--":
-            if words is None:
-                raise UsageError(f"unexpected argument {word!r}: options start with --")
-            words.append(word)
-            continue
+        if not word.startswith("--"):
+            raise UsageError(f"unexpected argument {word!r}: options start with --")
         written, equals, value = word.removeprefix("--").partition("=")
         name = known.resolve(written)
         option = known.option(name)
-        texts = [value] if equals else []
-        while (
-            not equals
-            and index < len(argv)
-            and not argv[index].startswith("--")
-            and _takes_more(option, argv[index], len(texts), words is None)
-        ):
-            texts.append(argv[index])
-            index += 1
+        texts = [value] if equals else leading_words(argv[index:])
+        if not equals and not takes_list(option.hint):
+            texts = texts[:1]
+        index += 0 if equals else len(texts)
         found.append((name, texts))
     return found
-
-
-def _takes_more(option: Option, word: str, count: int, only_options: bool) -> bool:
-    if option.hint is bool:
-        # A flag needs no value, so where other words may follow only a value is taken for one.
-        return count == 0 and (only_options or word.lower() in (*_TRUE, *_FALSE))
-    return count == 0 or takes_list(option.hint)
 
 
 def _from_words(option: Option, texts: Sequence[str]) -> Any:
     if not texts:
         if option.hint is bool:
             return True
-        raise UsageError(f"--{option.name} needs a value: {type_text(option.hint)}")
+        raise UsageError(f"--{short_name(option.name)} needs a value: {type_text(option.hint)}")
     if len(texts) == 1:
         try:
             return _checked(option, texts[0], from_text=True)
@@ -231,4 +213,4 @@ def _checked(option: Option, value: Any, *, from_text: bool) -> Any:
     try:
         return (parser.parse_args([f"--value={value}"]) if from_text else parser.parse_object({"value": value})).value
     except ArgumentError as error:
-        raise UsageError(f"--{option.name} must be {type_text(option.hint)}, got {value!r}") from error
+        raise UsageError(f"--{short_name(option.name)} must be {type_text(option.hint)}, got {value!r}") from error

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 TINY_MODELS = ("tiny", "tiny-random")
 
-PresetName = Literal["auto", "tiny", "none"]
+PresetName: TypeAlias = Literal["auto", "tiny", "none"]
 
 _ITEMS = 400
 

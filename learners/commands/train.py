@@ -16,6 +16,8 @@ from learners.commands.display import console, option_help
 from learners.commands.episodes import episode_returns, estimate, show_changes, show_comparison
 from learners.commands.errors import UsageError, bad_input
 from learners.commands.files import to_yaml
+from learners.commands.libraries import hide_library_bars, set_threads
+from learners.commands.options import short_name
 from learners.commands.settings import MAIN_ENV, TrainSettings, chosen_parts, settings, train_options
 from llm_envs.types import EnvStep
 
@@ -51,7 +53,8 @@ def run(argv: Sequence[str]) -> int:
     if print_config:
         print(to_yaml(chosen.effective), end="")
         return 0
-    _set_threads(chosen.run.threads)
+    set_threads(chosen.run.threads)
+    hide_library_bars()
     _train(chosen, console())
     return 0
 
@@ -60,8 +63,8 @@ def _help(argv: Sequence[str]) -> str:
     env, trainer, _ = chosen_parts(argv)
     by_section: dict[str, list[Any]] = {}
     for option in train_options(env, trainer):
-        section, dot, rest = option.name.partition(".")
-        by_section.setdefault(section if dot and rest != "name" else "", []).append(option)
+        section, dot, _ = short_name(option.name).partition(".")
+        by_section.setdefault(section if dot else "", []).append(option)
     titles = {
         "": "the run",
         "env": f"the env {env.id}",
@@ -70,20 +73,13 @@ def _help(argv: Sequence[str]) -> str:
         "wandb": "Weights & Biases",
     }
     return option_help(
-        "llm-marl train [--env ID] [--learner NAME] [--model NAME] [--config FILE.yaml] [--OPTION VALUE]...",
+        "llm-marl train [--env ID] [--learner NAME] [--model NAME] [--OPTION VALUE]...",
         "Train a team of language models on an environment. With no options the main job: MAGRPO on length-ratio-v0 with two "
         "tiny models built on this machine, offline, on a CPU. Options of the chosen env and learner are shown: give --env and "
         "--learner with --help for those of others. --print_config prints the options as YAML, which --config takes, and runs "
         "nothing.",
         [(titles[section], options) for section, options in by_section.items()],
     )
-
-
-def _set_threads(threads: int) -> None:
-    import torch
-
-    if threads:
-        torch.set_num_threads(threads)
 
 
 def _train(chosen: TrainSettings, out: Console) -> None:

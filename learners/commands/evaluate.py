@@ -1,0 +1,254 @@
+"""`llm-marl evaluate`: how good a trained run, or a team of models, is on an environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from learners.commands import presets
+from learners.commands.display import console, option_help
+from learners.commands.errors import UsageError, bad_input
+from learners.commands.files import read_yaml
+from learners.commands.libraries import hide_library_bars, set_threads
+from learners.commands.options import Option, dataclass_options
+from learners.commands.parsing import Parsed, first_look, leading_words, parse
+from learners.commands.settings import MAIN_ENV
+from learners.commands.targets import branching, env_options, find_env, make_env, takes_any
+from learners.commands.train import AGENTS_FOLDER, CONFIG_FILE
+from llm_envs.env import BranchingEnv
+from llm_envs.registry import EnvSpec
+from llm_envs.types import AgentID, EnvStep, Policy
+
+_SAMPLING = ("temperature", "top_p", "top_k", "max_new_tokens")
+# Of the learner's section of a run's config: what decides how its agents write.
+_OF_LEARNER = (*_SAMPLING, "seed", "prompt_overflow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Options of an evaluation. Those of a run's folder are taken from its config unless given.
+
+    Attributes:
+        num_samples: items that are played, from the first; none plays all.
+        split: `eval` for the env's evaluation items, `train` for those it trains on.
+        batch_size: items that are generated together.
+        temperature: of sampling, 0 for greedy.
+        top_p: nucleus mass; 1 keeps all.
+        top_k: tokens kept; 0 keeps all.
+        max_new_tokens: longest completion.
+        prompt_overflow: `error` or `truncate_left` for prompts that leave no room.
+        seed: of the draws. With a run's own, items, batch and sampling the result is that of the run's last evaluation.
+        tokenizer: one for all agents or one for each; by default each model's own.
+        centralized: one model writes every agent's text.
+        episodes: how many are printed.
+        json: print one JSON object in place of tables.
+        threads: threads of torch on a CPU; 0 leaves torch's own choice.
+    """
+
+    num_samples: int | None = None
+    split: Literal["eval", "train"] = "eval"
+    batch_size: int = 16
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_new_tokens: int | None = None
+    prompt_overflow: Literal["error", "truncate_left"] | None = None
+    seed: int | None = None
+    tokenizer: str | Sequence[str] | None = None
+    centralized: bool | None = None
+    episodes: int = 3
+    json: bool = False
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        for option, least in (("num_samples", 1), ("batch_size", 1), ("episodes", 0), ("threads", 0), ("seed", 0)):
+            value = getattr(self, option)
+            if value is not None and value < least:
+                raise ValueError(f"--{option} must be at least {least}, got {value}")
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is evaluated.
+
+    Attributes:
+        models: one for all agents, or one for each.
+        config: of its run; empty for bare models.
+    """
+
+    models: Sequence[str]
+    config: Mapping[str, Any]
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command; returns the exit status."""
+    if "--help" in argv or "-h" in argv:
+        print(_help([word for word in argv if word not in ("--help", "-h")]))
+        return 0
+    subject, spec, parsed, options = _settings(argv)
+    set_threads(options.threads)
+    hide_library_bars()
+    env = _env(spec, parsed, options)
+    policies = _policies(subject, env, options)
+    steps = _play(env, policies, options)
+    if options.json:
+        print(json.dumps(_as_json(spec, subject, steps), indent=2, ensure_ascii=False))
+    else:
+        _show(spec, subject, options, steps, console())
+    return 0
+
+
+def evaluate_options(env: EnvSpec) -> list[Option]:
+    """Every option of `evaluate` for an env."""
+    name = Option("env.name", str, MAIN_ENV, "the environment; a run's folder brings its own.")
+    return [name, *dataclass_options(EvaluateOptions), *env_options(env)]
+
+
+def _settings(argv: Sequence[str]) -> tuple[_Subject, EnvSpec, Parsed, EvaluateOptions]:
+    words = leading_words(argv)
+    subject = _subject(words)
+    of_run = subject.config.get("env", {})
+    env = first_look(argv, ("env",)).get("env")
+    spec = find_env(env or of_run.get("name") or MAIN_ENV)
+    options = evaluate_options(spec)
+    # Another env has other options.
+    config = {"env": of_run} if of_run.get("name") == spec.id or env is None else {}
+    parsed = parse(options, argv[len(words) :], config, open_sections=("env",) if takes_any(spec) else ())
+    with bad_input():
+        chosen = EvaluateOptions(**{option.name: parsed.values[option.name] for option in dataclass_options(EvaluateOptions)})
+    return subject, spec, parsed, _filled(chosen, parsed, subject)
+
+
+def _subject(words: Sequence[str]) -> _Subject:
+    if not words:
+        raise UsageError(
+            "what is to be evaluated? llm-marl evaluate RUN, or llm-marl evaluate MODEL... --env ID (options come last)"
+        )
+    folder = Path(words[0]).expanduser()
+    if not (folder / CONFIG_FILE).is_file():
+        return _Subject(words, {})
+    if len(words) > 1:
+        raise UsageError(f"{folder} is a run, which has a model for every agent: {words[1]!r} cannot be evaluated with it")
+    agents = sorted((folder / AGENTS_FOLDER).glob("agent_*"), key=lambda path: int(path.name.removeprefix("agent_")))
+    if not agents:
+        raise UsageError(f"{folder / AGENTS_FOLDER} holds no agents: the run has not ended yet")
+    return _Subject([str(path) for path in agents], read_yaml(str(folder / CONFIG_FILE)))
+
+
+def _filled(options: EvaluateOptions, parsed: Parsed, subject: _Subject) -> EvaluateOptions:
+    """The options, what was not given taken from the run's config, or for bare models from preset and learners' defaults."""
+    from learners.config import TrainingConfig
+
+    learner = subject.config.get("learner")
+    if learner is None:
+        learner = {**{name: getattr(TrainingConfig(), name) for name in _OF_LEARNER}, **_preset(subject)}
+    values: dict[str, Any] = {name: learner[name] for name in _OF_LEARNER if name not in parsed.given}
+    if learner.get("eval_temperature") is not None and "temperature" not in parsed.given:
+        values["temperature"] = learner["eval_temperature"]
+    if "tokenizer" not in parsed.given and subject.config:
+        values["tokenizer"] = None  # every agent's folder has its own
+    if "centralized" not in parsed.given:
+        values["centralized"] = bool(subject.config.get("centralized", False))
+    return replace(options, **values)
+
+
+def _preset(subject: _Subject) -> Mapping[str, Any]:
+    preset = presets.values(presets.choose("auto", subject.models), None)
+    return {name: value for name, value in preset.items() if name in _SAMPLING}
+
+
+def _env(spec: EnvSpec, parsed: Parsed, options: EvaluateOptions) -> BranchingEnv:
+    env = branching(make_env(spec, parsed.section("env")), spec.id)
+    if not options.centralized:
+        return env
+    from llm_envs.wrappers import JointAgent
+
+    return JointAgent(env)
+
+
+def _policies(subject: _Subject, env: BranchingEnv, options: EvaluateOptions) -> dict[AgentID, Policy]:
+    from learners.models import load_policies
+    from learners.sampling import SamplingConfig
+
+    with bad_input():
+        sampling = SamplingConfig(**{name: getattr(options, name) for name in _SAMPLING})
+        policies = load_policies(
+            agent_model=subject.models[0] if len(subject.models) == 1 else None,
+            agents=subject.models if len(subject.models) > 1 else None,
+            names=env.possible_agents,
+            tokenizer=options.tokenizer,
+            sampling=sampling,
+            prompt_overflow=options.prompt_overflow or "error",
+        )
+    return dict(policies)
+
+
+def _play(env: BranchingEnv, policies: Mapping[AgentID, Policy], options: EvaluateOptions) -> list[EnvStep]:
+    from learners.evaluation import evaluation_episodes
+
+    items = env.eval_items if options.split == "eval" else env.items
+    if items is None:
+        raise UsageError("the env has no evaluation items: --split train plays those it trains on")
+    limit = _limit(items, options)
+    _, steps = evaluation_episodes(env, policies, items, num_samples=limit, batch_size=options.batch_size, seed=options.seed or 0)
+    return steps
+
+
+def _limit(items: Any, options: EvaluateOptions) -> int:
+    from llm_envs.task import has_length
+
+    if options.num_samples is not None:
+        return options.num_samples
+    if not has_length(items):
+        raise UsageError("these items have no length: say how many to play with --num_samples")
+    return len(items)
+
+
+def _show(spec: EnvSpec, subject: _Subject, options: EvaluateOptions, steps: Sequence[EnvStep], out: Console) -> None:
+    from learners.commands.episodes import show_episodes, show_evaluation
+
+    sampling = ", ".join(f"{name} {'none' if getattr(options, name) is None else getattr(options, name)}" for name in _SAMPLING)
+    out.print(f"{spec.id}: {', '.join(dict.fromkeys(subject.models))}", style="bold", soft_wrap=True)
+    out.print(f"{options.split} items, seed {options.seed}, {sampling}")
+    out.print()
+    show_evaluation(out, steps)
+    if options.episodes:
+        out.print()
+        show_episodes(out, steps, options.episodes)
+
+
+def _as_json(spec: EnvSpec, subject: _Subject, steps: Sequence[EnvStep]) -> dict[str, Any]:
+    from learners.commands.episodes import agent_returns, episode_returns, estimate
+    from learners.evaluation import by_episode, evaluation_metrics
+
+    episodes = by_episode(steps)
+    total = estimate(episode_returns(steps))
+    return {
+        "env": spec.id,
+        "models": list(subject.models),
+        "episodes": len(episodes),
+        "return_mean": total.mean,
+        "return_standard_error": total.standard_error,
+        "agent_returns": {agent: value.mean for agent, value in agent_returns(steps).items()},
+        "turns_mean": sum(map(len, episodes)) / len(episodes),
+        "metrics": evaluation_metrics(steps),
+    }
+
+
+def _help(argv: Sequence[str]) -> str:
+    spec = find_env(first_look(argv, ("env",)).get("env") or MAIN_ENV)
+    options = evaluate_options(spec)
+    return option_help(
+        "llm-marl evaluate RUN [--OPTION VALUE]...\n       llm-marl evaluate MODEL... --env ID [--OPTION VALUE]...",
+        "Play a team on the evaluation items of an environment, one completion for each agent and turn, and print what it earns. "
+        "RUN is the folder of a run of `llm-marl train`; MODELs are one for all agents or one for each: hub names, folders, tiny.",
+        [
+            ("the evaluation", [option for option in options if not option.name.startswith("env.") or option.name == "env.name"]),
+            (f"the env {spec.id}", [option for option in options if option.name.startswith("env.") and option.name != "env.name"]),
+        ],
+    )
