@@ -1,0 +1,223 @@
+"""Guards the shape of the project: who may import whom, what an import loads and does, and the habits all files share."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(path for package in ("llm_envs", "learners") for path in (ROOT / package).rglob("*.py"))
+MOST_LINES = 500
+"""About 400 is the size at which to ask what a file does that another one owns."""
+
+# Public functions of modules that have own rules, which `from llm_envs import …` would reach past them.
+REGISTRY = {"make", "register", "list_envs", "spec", "EnvSpec"}
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+TREES = {module_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+PATHS = {module_of(path): path for path in FILES}
+
+
+def imported(module: str, *, at_import: bool = False) -> set[str]:
+    """Full names of what a module imports, `package.module.name` for a name; all of it, or what is loaded with the module."""
+    found: set[str] = set()
+    for node in _statements(TREES[module]) if at_import else ast.walk(TREES[module]):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Statements that run on import, those for type checkers left out."""
+    for node in tree.body:
+        if isinstance(node, ast.If):
+            if not isinstance(node.test, ast.Name) or node.test.id != "TYPE_CHECKING":
+                yield from node.body + node.orelse
+        else:
+            yield node
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def inside(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def modules(package: str) -> list[str]:
+    return [module for module in TREES if inside(module, package)]
+
+
+# ---- who imports whom ----
+
+
+@pytest.mark.parametrize("module", modules("llm_envs"))
+def test_environments_know_no_learner_and_no_model(module):
+    forbidden = {"learners", "torch", "transformers", "tokenizers", "peft", "safetensors", "wandb"}
+    assert not {name for name in imported(module) if top(name) in forbidden}
+
+
+@pytest.mark.parametrize("module", modules("llm_envs"))
+def test_environments_load_little(module):
+    """What is imported with a module; data sets, sandboxes and other people's environments are imported where they are used."""
+    light = {"numpy", "gymnasium", "pettingzoo", "llm_envs", *sys.stdlib_module_names}
+    if inside(module, "llm_envs.testing"):
+        light.add("cloudpickle")  # comes with gymnasium
+    assert not {name for name in imported(module, at_import=True) if top(name) not in light}
+
+
+@pytest.mark.parametrize("module", modules("learners"))
+def test_learners_know_no_task(module):
+    assert not {name for name in imported(module) if inside(name, "llm_envs.tasks")}
+    if module != "learners.cli" and not inside(module, "learners.commands"):  # the command line
+        direct = {f"llm_envs.{name}" for name in REGISTRY} | {"llm_envs.registry"}
+        assert not {name for name in imported(module) if inside(name, "llm_envs.registry") or name in direct}
+
+
+def test_values_know_nothing_of_the_project():
+    assert {name for name in imported("llm_envs.types") if top(name) == "llm_envs"} <= {
+        f"llm_envs.seeding.{name}" for name in ("ENVIRONMENT", "Path", "stream")
+    }
+    assert not {name for name in imported("llm_envs.seeding") if top(name) == "llm_envs"}
+
+
+def test_maths_is_pure():
+    own_or_foreign = {top(name) for name in imported("learners.losses")} - set(sys.stdlib_module_names)
+    assert own_or_foreign <= {"torch"}
+    assert "torch" not in {top(name) for name in imported("learners.credit")}
+    assert {name for name in imported("learners.credit") if top(name) == "learners"} == set()
+
+
+def learner_modules() -> list[str]:
+    """Modules with a class that has what the `Learner` protocol asks for."""
+    found = []
+    for module in modules("learners"):
+        for node in TREES[module].body:
+            methods = (
+                {part.name for part in node.body if isinstance(part, ast.FunctionDef)} if isinstance(node, ast.ClassDef) else set()
+            )
+            protocol = isinstance(node, ast.ClassDef) and any(
+                isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases
+            )
+            if {"update", "flush", "state_dict"} <= methods and not protocol:
+                found.append(module)
+    return sorted(set(found))
+
+
+def test_no_learner_knows_another():
+    learners = learner_modules()
+    assert "learners.reinforce" in learners
+    for module in learners:
+        others = [other for other in learners if other != module]
+        assert not {name for name in imported(module) if any(inside(name, other) for other in others)}
+
+
+@pytest.mark.parametrize("module", modules("llm_envs"))
+def test_signatures_of_users_functions_are_read_in_one_place(module):
+    assert module == "llm_envs.calling" or not {name for name in imported(module) if inside(name, "inspect")}
+
+
+# ---- what an import does ----
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_nothing_runs_on_import(module):
+    """A module defines things: imports, definitions, assignments, docstrings and blocks for type checkers or `python -m`."""
+    definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+    for node in TREES[module].body:
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        guarded = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'")
+        assert isinstance(node, definitions) or text or guarded, f"{module}:{node.lineno}: {ast.unparse(node)[:80]}"
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Modules that a fresh interpreter has after the statement, which must print nothing."""
+    code = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.count("\n") == 1, done.stdout
+    return set(json.loads(done.stdout))
+
+
+def test_importing_the_environments_loads_no_model_library():
+    loaded = loaded_by("import llm_envs")
+    assert not {top(name) for name in loaded} & {"torch", "transformers", "datasets", "learners", "pandas", "pyarrow", "requests"}
+    assert not {name for name in loaded if inside(name, "llm_envs.testing") or inside(name, "llm_envs.tasks")}
+    assert "llm_envs.testing" in loaded_by("import llm_envs; llm_envs.testing.check_env")
+
+
+def test_importing_the_learners_loads_no_optional_library():
+    loaded = {top(name) for name in loaded_by("import learners")}
+    assert not loaded & {"wandb", "ray", "vllm", "peft", "tensorboard", "datasets", "matplotlib"}
+
+
+# ---- public names ----
+
+
+def test_public_names_exist():
+    """Each name of `__all__` is there, once; other names are an AttributeError."""
+    import llm_envs
+
+    assert len(set(llm_envs.__all__)) == len(llm_envs.__all__)
+    for name in llm_envs.__all__:
+        assert getattr(llm_envs, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = llm_envs.nothing
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_public_definitions_have_docstrings(module):
+    """Modules, and functions, classes and methods without a leading underscore."""
+    assert ast.get_docstring(TREES[module]), f"{module} has no docstring"
+    for node in TREES[module].body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+            assert ast.get_docstring(node), f"{module}.{node.name} has no docstring"
+            for part in node.body if isinstance(node, ast.ClassDef) else ():
+                if isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
+                    assert ast.get_docstring(part), f"{module}.{node.name}.{part.name} has no docstring"
+
+
+# ---- size and habits ----
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_files_are_of_a_size_to_read(module):
+    lines = PATHS[module].read_text(encoding="utf-8").count("\n")
+    assert lines <= MOST_LINES, f"{module} has {lines} lines: what does it do that another file owns?"
+
+
+def test_there_is_no_drawer_for_everything():
+    assert not [path for path in FILES if path.stem in ("utils", "util", "helpers", "misc", "common")]
+
+
+@pytest.mark.parametrize("module", TREES)
+def test_nothing_draws_from_a_global_stream(module):
+    """Python's and numpy's global generators may be saved and restored, not used; numbers come from paths."""
+    harmless = {"getstate", "setstate", "get_state", "set_state", "Generator", "PCG64", "SeedSequence", "BitGenerator"}
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("random", "np.random", "numpy.random"):
+            assert node.attr in harmless, f"{module}:{node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("module", modules("llm_envs"))
+def test_a_broad_except_raises_again(module):
+    for node in ast.walk(TREES[module]):
+        broad = isinstance(node, ast.ExceptHandler) and (
+            node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
+        )
+        if broad:
+            assert isinstance(node.body[-1], ast.Raise), f"{module}:{node.lineno} carries on after any error"
