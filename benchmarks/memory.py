@@ -20,6 +20,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 NEW_TOKENS, PROMPT = 256, "Describe a river in a few words."
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "WANDB_MODE": "disabled",
+    # Large blocks go back to the system when freed. Otherwise holes in the heap are counted, 50 to 100 MB on either side.
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+}
 
 
 def resident(field: str) -> float:
@@ -52,7 +59,7 @@ def models() -> list:
     return [[random_model(512, width=256, layers=6, heads=4) for _ in range(2)], tokenizer_of(Case("memory", 4))]
 
 
-def ours() -> Callable[[int, int], None]:
+def ours(micro_batch_tokens: int | None) -> Callable[[int, int], None]:
     """An update of our learner on both agents."""
     from learners import MAGRPOConfig, MAGRPOTrainer
     from llm_envs.types import Completion, EnvStep
@@ -64,7 +71,14 @@ def ours() -> Callable[[int, int], None]:
         train_dataset=[{"prompt": PROMPT}],
         reward_func=lambda first, second: [0.0] * len(first),
         args=MAGRPOConfig(
-            num_turns=1, rollout_buffer_size=1, temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=NEW_TOKENS, eval_interval=0
+            num_turns=1,
+            rollout_buffer_size=1,
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            max_new_tokens=NEW_TOKENS,
+            eval_interval=0,
+            micro_batch_tokens=micro_batch_tokens,
         ),
         output_dir=Path(tempfile.mkdtemp()) / "run",
         progress=False,
@@ -96,8 +110,8 @@ def ours() -> Callable[[int, int], None]:
     return update
 
 
-def peer() -> Callable[[int, int], None]:
-    """An update of comlrl on one of its agents."""
+def peer(micro_batch_tokens: int | None) -> Callable[[int, int], None]:
+    """An update of comlrl on one of its agents; it has no micro-batches."""
     import torch
     from comlrl.trainers.reinforce import MAGRPOConfig, MAGRPOTrainer
     from comlrl.trainers.reinforce.magrpo import NodeSample
@@ -121,12 +135,13 @@ def peer() -> Callable[[int, int], None]:
     return update
 
 
-def measure(python: str, side: str, generations: int) -> float:
+def measure(python: str, side: str, generations: int, micro_batch_tokens: int | None) -> float:
     """MB, from a process of its own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
+    environment = {**os.environ, **ENVIRONMENT}
     if side == "ours":
         environment["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [python, str(HERE / "memory.py"), "--side", side, "--generations", str(generations)]
+    command += [] if micro_batch_tokens is None else ["--micro-batch-tokens", str(micro_batch_tokens)]
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if finished.returncode:
         raise SystemExit(f"{side} failed with {python}:\n{finished.stderr}")
@@ -137,13 +152,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer-python", default=str(HERE.parent / ".peer" / "bin" / "python"), help="interpreter that has comlrl")
     parser.add_argument("--generations", type=int, nargs="+", default=[4, 16, 32], help="K")
+    parser.add_argument("--micro-batch-tokens", type=int, help="of ours; by default what the model's size gives, about 256 MB")
     parser.add_argument("--side", choices=("ours", "peer"), help="measure this one here and print JSON")
     arguments = parser.parse_args()
     if arguments.side is not None:
         prepare = {"ours": ours, "peer": peer}[arguments.side]
-        print(json.dumps({"growth_mb": growth(prepare(), arguments.generations[0])}))
+        print(json.dumps({"growth_mb": growth(prepare(arguments.micro_batch_tokens), arguments.generations[0])}))
         raise SystemExit
+    sides = (("peer", arguments.peer_python), ("ours", sys.executable))
     print(f"{'K':>4}{'peer MB':>10}{'ours MB':>10}")
     for count in arguments.generations:
-        row = [measure(python, side, count) for side, python in (("peer", arguments.peer_python), ("ours", sys.executable))]
+        row = [measure(python, side, count, arguments.micro_batch_tokens) for side, python in sides]
         print(f"{count:>4}{row[0]:>10.0f}{row[1]:>10.0f}")
