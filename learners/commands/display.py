@@ -55,14 +55,6 @@ def option_help(usage: str, description: str, sections: Iterable[tuple[str, Iter
     return "\n\n".join(parts)
 
 
-def short(text: str, limit: int = 160) -> str:
-    """A text in one line, cut in the middle of nowhere but marked so; an empty one is named."""
-    flat = " ".join(text.split())
-    if not flat:
-        return "(empty)"
-    return flat if len(flat) <= limit else f"{flat[:limit]} … ({len(text)} characters)"
-
-
 def number(value: float) -> str:
     """A number as people read it."""
     return f"{value:.3f}"

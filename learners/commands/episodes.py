@@ -11,11 +11,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from learners import credit
-from learners.commands.display import number, print_table, short
+from learners.commands.display import number, print_table
 from learners.evaluation import by_episode, evaluation_metrics
+from learners.report import readable, show_completions
 from llm_envs.types import AgentID, EnvStep
 
 _INDENT = 2
+_CHARACTERS = 160
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,8 @@ def show_comparison(console: Console, before: Sequence[EnvStep], after: Sequence
 
 def show_episodes(console: Console, steps: Sequence[EnvStep], count: int) -> None:
     """Print the first episodes: what each agent read and wrote, and what it earned."""
-    for position, episode in enumerate(by_episode(steps)[:count]):
-        console.print(f"episode {position}", style="bold")
-        for step in episode:
-            _show_step(console, step, several=len(episode) > 1)
+    shown = [step for episode in by_episode(steps)[:count] for step in episode]
+    show_completions(shown, limit=len(shown), console=console)
 
 
 def show_changes(console: Console, before: Sequence[EnvStep], after: Sequence[EnvStep], count: int) -> None:
@@ -110,24 +110,19 @@ def show_changes(console: Console, before: Sequence[EnvStep], after: Sequence[En
         for label, step in (("before", old[0]), ("after", new[0])):
             _line(console, f"{label}, reward {_rewards(step.rewards)}")
             for agent, completion in step.completions.items():
-                _line(console, f"{agent}: {short(completion.text)}", indent=2 * _INDENT)
-
-
-def _show_step(console: Console, step: EnvStep, *, several: bool) -> None:
-    if several:
-        _line(console, f"turn {step.turn}")
-    _show_prompts(console, step.prompts)
-    for agent, completion in step.completions.items():
-        _line(console, f"{agent}: {short(completion.text)}")
-    _line(console, f"reward {_rewards(step.rewards)}")
+                _line(console, f"{agent}: {_short(completion.text)}", indent=2 * _INDENT)
 
 
 def _show_prompts(console: Console, prompts: Mapping[AgentID, str]) -> None:
     if len(set(prompts.values())) == 1:
-        _line(console, f"prompt: {short(next(iter(prompts.values())))}", style="cyan")
+        _line(console, f"prompt: {_short(next(iter(prompts.values())))}", style="cyan")
         return
     for agent, prompt in prompts.items():
-        _line(console, f"prompt of {agent}: {short(prompt)}", style="cyan")
+        _line(console, f"prompt of {agent}: {_short(prompt)}", style="cyan")
+
+
+def _short(text: str) -> str:
+    return readable(" ".join(text.split()), _CHARACTERS)
 
 
 def _rewards(rewards: Mapping[AgentID, float]) -> str:
