@@ -28,8 +28,8 @@ def task(
     turn earns 1 for r in [`target_min`, `target_max`], exp(−distance of r to that interval) outside, and 0 if the first text is
     empty.
 
-    With several turns each agent reads `you wrote 40 characters, the other 50. tell me about the rain.` next. Every turn earns so, and
-    the episode always has `num_turns` turns.
+    With several turns each agent reads `you wrote 40 characters, the other 50. tell me about the rain.` next. Every turn earns so,
+    and the episode always has `num_turns` turns.
 
     Range: a turn's reward in [0, 1], shared by the team; a return in [0, `num_turns`].
 

@@ -319,3 +319,18 @@ def test_length_ratio_topics():
     train, evaluation = ({row["topic"] for row in rows} for rows in (task.items, task.eval_items))
     assert (len(train), len(evaluation), len(train & evaluation)) == (64, 16, 0)
     assert max(map(len, train | evaluation)) <= 12
+
+
+def test_rows_from_a_data_library():
+    """A Dataset fills fields that other rows have with None; a stream of rows has no length."""
+    datasets = pytest.importorskip("datasets")
+    rows = [{"topic": "the rain", "prompt": None}, {"topic": None, "prompt": "why?"}]
+    data = datasets.Dataset.from_list(rows)
+    for items in (data, data.to_iterable_dataset()):
+        env = TaskEnv(length_ratio.task(items=items))
+        prompts = [env.initial(row, (0,)).observations["agent_0"] for row in items]
+        assert prompts == ["tell me about the rain.", "why?"]
+    words = datasets.Dataset.from_list([{"words": ["x", "y"]}, {"words": ["up", "down", "off"]}])
+    env = TaskEnv(matching.task(items=words, eval_items=words))
+    env.reset(seed=0, options={"item": 1})
+    assert env.step({"agent_0": "off", "agent_1": "off"})[1] == {"agent_0": 1.0, "agent_1": 1.0}
