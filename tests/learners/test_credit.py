@@ -1,5 +1,6 @@
 """Guards the credit maths: tree returns, credit of completions, KL shaping, advantages; hand-worked values and naive loops."""
 
+import dataclasses
 import itertools
 import math
 import random
@@ -21,6 +22,7 @@ from learners.credit import (
     spread,
     step_means,
     subtract_reference_kl,
+    term_means,
     tree_returns,
     zero_spread,
 )
@@ -432,3 +434,17 @@ class TestMetrics:
         assert list(step_means(steps, rewards_of(steps)).items()) == [(1, 2.0), (2, 6.0)]
         # returns of turn 1: (1 + 4, 3 + 8), (2, 2) → 5
         assert step_means(steps, tree_returns(steps)) == {1: 5.0, 2: 6.0}
+
+    def test_term_means_over_steps_and_agents(self):
+        """Style 1, 3 and 2, 6 → 3; other entries of the infos are no terms."""
+        steps = [
+            dataclasses.replace(step(n, 0, {"a_0": 0.0, "a_1": 0.0}, choice={"a_0": n, "a_1": n}), infos=infos)
+            for n, infos in enumerate(
+                [
+                    {"a_0": {"turn": 1, "reward/style": 1.0}, "a_1": {"turn": 1, "reward/style": 3.0}},
+                    {"a_0": {"turn": 1, "reward/style": 2.0}, "a_1": {"turn": 1, "reward/style": 6.0}},
+                ]
+            )
+        ]
+        assert term_means(steps) == {"reward/style": 3.0}
+        assert term_means([]) == term_means([step(1, 0, 0.0)]) == {}
