@@ -324,8 +324,8 @@ def test_length_ratio_topics():
 def test_rows_from_a_data_library():
     """A Dataset fills fields that other rows have with None; a stream of rows has no length."""
     datasets = pytest.importorskip("datasets")
-    rows = [{"topic": "the rain", "prompt": None}, {"topic": None, "prompt": "why?"}]
-    data = datasets.Dataset.from_list(rows)
+    data = datasets.Dataset.from_list([{"topic": "the rain", "prompt": "not read"}, {"prompt": "why?"}])
+    assert data[1]["topic"] is None
     for items in (data, data.to_iterable_dataset()):
         env = TaskEnv(length_ratio.task(items=items))
         prompts = [env.initial(row, (0,)).observations["agent_0"] for row in items]
