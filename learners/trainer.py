@@ -19,7 +19,7 @@ from learners.compatibility import check_compatible, redact
 from learners.config import TrainingConfig, require_int
 from learners.evaluation import EvalAggregator, EvalLogger, Evaluator, MetricsCallback
 from learners.learner import Learner
-from learners.logs import append_position, truncate_to
+from learners.logs import append_position, check_position, truncate_to
 from learners.policy import HFPolicy
 from learners.progress import Progress
 from learners.serialization import random_states, restore_random_states
@@ -49,6 +49,9 @@ MAY_CHANGE = frozenset(
     }
 )
 """Options that a resumed run may have otherwise: rate, evaluation, logging, devices, memory and length."""
+
+LOGS = ("metrics.jsonl", "stream.jsonl")
+"""Files of a run's folder that grow as it goes on."""
 
 
 @dataclass
@@ -105,7 +108,9 @@ class Trainer:
         self.env = env
         self.learner = learner
         self.config = config
-        self.output_dir = Path(output_dir).expanduser() if output_dir is not None else _default_folder(learner)
+        self._run_id = uuid4().hex
+        self._own_folder = output_dir is not None
+        self.output_dir = Path(output_dir).expanduser() if output_dir is not None else _default_folder(learner, self._run_id)
         self.numbering = Numbering()
         self.position = Position()
         self._record = record
@@ -115,13 +120,13 @@ class Trainer:
         self._progress = progress
         self._executor = executor
         self._policy_executor = policy_executor
-        self._run_id = uuid4().hex
         self._wandb = WandbSink(wandb_config) if wandb_config is not None else None
         self._gate = LoggingGate(config.logging_steps)
         self._more_sinks = list(sinks)
         self._tracker: Tracker | None = None
         self._recorder: Recorder | None = None
         self._resumed_logs: Mapping[str, Any] | None = None
+        self._has_logged = False
 
     # ---- the run ----
 
@@ -137,7 +142,8 @@ class Trainer:
         Args:
             resume_from_checkpoint: a checkpoint's folder, or "latest" for the newest complete one in `checkpoint_dir`.
             checkpoint_dir: where checkpoints go; None saves none.
-            checkpoint_interval: items between checkpoints; None saves at the end of every epoch. The end is always saved.
+            checkpoint_interval: items between checkpoints, each after the items collected together with the last of them; None
+                saves at the end of every epoch. The end of the run is always saved.
             checkpoint_total_limit: how many of this run's are kept; None keeps all.
 
         Raises:
@@ -151,6 +157,7 @@ class Trainer:
         if resume_from_checkpoint is not None:
             self._resume(resume_from_checkpoint, store)
         else:
+            self._require_new_folder()
             self.position = Position()
         self._open_logs()
         try:
@@ -206,13 +213,11 @@ class Trainer:
             "position": asdict(self.position),
             "gate": self._gate.state_dict(),
             "random": random_states(),
-            "logs": {
-                "metrics": append_position(self.output_dir / "metrics.jsonl"),
-                "stream": append_position(self.output_dir / "stream.jsonl"),
-            },
+            "logs": {name: append_position(self.output_dir / name) for name in LOGS},
         }
         metadata = {
             "run_id": self._run_id,
+            "output_dir": str(self.output_dir.resolve()),
             "learner": type(self.learner).__name__,
             "agents": list(self.env.possible_agents),
             "config": redact(asdict(self.config)),
@@ -229,11 +234,14 @@ class Trainer:
                 raise ValueError(f"resume_from_checkpoint='latest': there is no complete checkpoint in {store.directory}")
             source = found
         source = Path(source).expanduser()
-        tree, metadata = (store if store is not None and source.parent == store.directory else CheckpointStore(source.parent)).load(
-            source
-        )
+        holder = store if store is not None and source.parent == store.directory else CheckpointStore(source.parent)
+        tree, metadata = holder.load(source)
+        folder = self.output_dir if self._own_folder else Path(metadata["output_dir"])
+        logs = {name: position for name, position in tree["logs"].items() if (folder / name).exists()}
+        for name, position in logs.items():
+            check_position(folder / name, position)
         self._load(tree, metadata)
-        self._resumed_logs = tree["logs"]
+        self.output_dir, self._resumed_logs = folder, logs
 
     def _load(self, tree: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
         identity = {"learner": type(self.learner).__name__, "agents": list(self.env.possible_agents)}
@@ -256,32 +264,35 @@ class Trainer:
 
     def _epoch(self, progress: Progress, store: CheckpointStore | None, interval: int | None) -> None:
         rows = self._rows(self.position.epoch, self.position.item)
-        while chunk := list(islice(rows, self._chunk_size(interval))):
-            if self.config.eval_interval and self.position.item % self.config.eval_interval == 0:
-                self._log_evaluation(progress)
+        while chunk := list(islice(rows, self._chunk_size())):
+            first = self.position.item
             self._train_on(chunk, progress)
-            if store is not None and interval is not None and self.position.item % interval == 0:
+            if store is not None and interval is not None and self.position.item // interval > first // interval:
                 self._save(store)
         if self.position.item == 0:
             raise ValueError(
-                f"the items gave no rows in epoch {self.position.epoch}: an iterable can only be read again if it restarts"
+                f"the items gave no rows in epoch {self.position.epoch}: an iterable must restart when read again"
             )
         self._log(self.learner.flush())
         self.position = Position(self.position.epoch + 1)
         if store is not None and (interval is None or self.position.epoch == self.config.num_train_epochs):
             self._save(store)
 
-    def _chunk_size(self, checkpoint_interval: int | None) -> int:
-        """Items that are collected together: no update, evaluation or checkpoint falls between them."""
+    def _chunk_size(self) -> int:
+        """Items that are collected together: as many as surely fit before the next update.
+
+        Nothing else bounds it. Evaluations and checkpoints that fall inside a chunk see the same weights at its ends, so asking for
+        them never changes how training is batched, and with it no rounding.
+        """
         most_states = self.learner.rollout.max_states(len(self.env.possible_agents), self.env.num_turns)
-        sizes = [math.ceil(self.learner.states_until_update / most_states)]
-        sizes += [
-            interval - self.position.item % interval for interval in (self.config.eval_interval, checkpoint_interval) if interval
-        ]
-        return max(1, min(sizes))
+        return max(1, math.ceil(self.learner.states_until_update / most_states))
 
     def _train_on(self, chunk: Sequence[tuple[int, Item]], progress: Progress) -> None:
         started = time.perf_counter()
+        every, first = self.config.eval_interval, self.position.item
+        due = [offset for offset in range(len(chunk)) if every and (first + offset) % every == 0]
+        evaluation = self.evaluate() if due else {}
+        before = self.numbering.env_step
         steps = collect(
             self.env,
             self.learner.policies,
@@ -293,6 +304,10 @@ class Trainer:
             executor=self._executor,
             policy_executor=self._policy_executor,
         )
+        if evaluation:
+            at = [max([before, *(s.env_step for s in steps if s.episode < steps[0].episode + offset)]) for offset in due]
+            self._log([Metrics(env_step, evaluation, group="eval") for env_step in at])
+            progress.show_evaluation(evaluation)
         if self._recorder is not None:
             self._recorder.write(steps)
         metrics = self.learner.update(steps)
@@ -325,23 +340,25 @@ class Trainer:
 
     # ---- logging ----
 
-    def _log_evaluation(self, progress: Progress) -> None:
-        values = self.evaluate()
-        if values:
-            self._log([Metrics(self.numbering.env_step, values, group="eval")])
-            progress.show_evaluation(values)
+    def _require_new_folder(self) -> None:
+        """Refuse a folder with the logs of another run: two runs in one file could not be told apart."""
+        held = [name for name in LOGS if (self.output_dir / name).exists()]
+        if held and not self._has_logged:
+            raise ValueError(
+                f"output_dir {self.output_dir} holds {' and '.join(held)} of an earlier run: "
+                "go on with it (resume_from_checkpoint), choose another folder or delete it"
+            )
 
     def _open_logs(self) -> None:
         self.output_dir.mkdir(parents=True, exist_ok=True)
-        metrics, recorded = self.output_dir / "metrics.jsonl", self.output_dir / "stream.jsonl"
-        if self._resumed_logs is not None:
-            # What the interrupted run logged after the checkpoint is logged again.
-            truncate_to(metrics, self._resumed_logs["metrics"])
-            truncate_to(recorded, self._resumed_logs["stream"])
-            self._resumed_logs = None
+        # What an interrupted run logged after its checkpoint is logged again.
+        for name, position in (self._resumed_logs or {}).items():
+            truncate_to(self.output_dir / name, position)
+        self._resumed_logs, self._has_logged = None, True
+        metrics, stream_file = (self.output_dir / name for name in LOGS)
         sinks: list[Sink] = [JsonlSink(metrics), *([self._wandb] if self._wandb is not None else []), *self._more_sinks]
         self._tracker = Tracker(sinks, self._gate)
-        self._recorder = Recorder(recorded) if self._record else None
+        self._recorder = Recorder(stream_file) if self._record else None
 
     def _close_logs(self) -> None:
         if self._recorder is not None:
@@ -356,8 +373,9 @@ class Trainer:
             self._tracker.log(entry)
 
 
-def _default_folder(learner: Learner) -> Path:
-    return Path("runs") / f"{type(learner).__name__.lower()}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+def _default_folder(learner: Learner, run_id: str) -> Path:
+    # The end of the id tells runs apart that start in the same second.
+    return Path("runs") / f"{type(learner).__name__.lower()}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{run_id[:4]}"
 
 
 def _mean_reward(steps: Sequence[EnvStep]) -> float:

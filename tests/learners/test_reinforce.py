@@ -1,4 +1,4 @@
-"""Guards the REINFORCE-family learner: one update against a naive loop, equivalences, buffers, resume, and every option's effect."""
+"""Guards the REINFORCE-family learner: one update against a naive loop, equivalences, buffers, resume, each option."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from learners import credit
-from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAGRPOConfig, MAReMax, MAREINFORCEConfig, MAReMaxConfig, ReinforceConfig
+from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAGRPOConfig, MAREINFORCEConfig, MAReMax, MAReMaxConfig, ReinforceConfig
 from learners.sampling import SamplingConfig
 from llm_envs.env import TaskEnv
 from llm_envs.rollouts import Numbering, collect
@@ -342,9 +342,8 @@ def test_resuming_in_mid_buffer_and_mid_window_equals_going_on(make_policies, le
     straight = make_policies()
     learner = learner_class(straight, config(learner_class, **options))
     env = make_env(2)
-    chunks, numbering = [], Numbering()
-    for item in env.items:
-        chunks.append(collect(env, make_policies(), [item], learner.rollout, numbering=numbering))
+    numbering = Numbering()
+    chunks = [collect(env, make_policies(), [item], learner.rollout, numbering=numbering) for item in env.items]
     for chunk in chunks[:2]:
         learner.update(chunk)
     state = copy.deepcopy(learner.state_dict())
