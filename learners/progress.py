@@ -216,7 +216,7 @@ class _Bar:
 
     def say(self, text: str) -> None:
         if self._rich is not None:
-            self._rich.console.print(text, markup=False, highlight=False)
+            self._rich.console.print(text, markup=False, highlight=False, emoji=False)
 
     def stop(self) -> None:
         if self._rich is not None:

@@ -1,0 +1,394 @@
+"""A run after the fact, from its folder: a figure of its curves, a summary in numbers, completions to read."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from learners.progress import headline_return
+from learners.tracking import read_metrics
+from llm_envs.types import AgentID, EnvStep, Metrics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.console import Console
+    from rich.table import Table
+
+METRICS_FILE, CONFIG_FILE, PLOT_FILE = "metrics.jsonl", "config.yaml", "plot.png"
+
+# Okabe and Ito's palette: told apart with any kind of colour vision, and in grey.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINES = ("-", "--", ":", "-.")
+# From this many points on a curve is drawn as a running mean, over the raw one where there are few curves.
+_SMOOTHED_FROM, _MOST_RAW = 20, 4
+
+Series = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One diagram of the figure.
+
+    Attributes:
+        title: above it.
+        unit: of the y axis.
+        pattern: full match of the metrics it shows; the group `series` names the curve.
+        evaluation: whether `eval/` metrics of the same names are shown too.
+        minimum_series: not shown with fewer curves.
+        hide_zeros: leave out curves that are 0 throughout.
+    """
+
+    title: str
+    unit: str
+    pattern: str
+    evaluation: bool = False
+    minimum_series: int = 1
+    hide_zeros: bool = False
+
+
+_RETURNS = _Panel("Return from each turn on", "return", r"turn_(?P<series>\d+)/expected_return", evaluation=True)
+_REWARDS = _Panel("Reward of each turn", "reward", r"turn_(?P<series>\d+)/reward_mean", evaluation=True)
+_PANELS = (
+    _RETURNS,
+    # With one turn the reward is the return.
+    _Panel(_REWARDS.title, _REWARDS.unit, _REWARDS.pattern, evaluation=True, minimum_series=2),
+    _Panel("Completion length", "tokens", r"(?:(?P<series>.+)/)?completion_length"),
+    _Panel("Entropy", "nats a token", r"(?:(?P<series>.+)/)?entropy"),
+    _Panel("KL to the reference", "nats", r"turn_(?P<series>\d+)/reference_kl_mean"),
+    _Panel("Gradient norm", "before clipping", r"(?:(?P<series>.+)/)?grad_norm"),
+    _Panel("Completions cut at the limit", "share", r"(?:(?P<series>.+)/)?cut_share", hide_zeros=True),
+    _Panel("States", "share", r"(?P<series>zero_spread_share|not_expanded_share)", hide_zeros=True),
+)
+# What a learner with names of its own gets.
+_OTHER = _Panel("Metrics", "value", r"(?P<series>.+)")
+_LABELS = {"zero_spread_share": "equal rewards", "not_expanded_share": "not expanded"}
+
+
+def plot(run_dir: str | Path, path: str | Path | None = None) -> Path:
+    """The PNG with the curves of a run: returns in training and evaluation, lengths, entropies and what else was logged.
+
+    Values that are not finite are left out and counted in the legend.
+
+    Args:
+        run_dir: folder of the run, with `metrics.jsonl` and perhaps `config.yaml`.
+        path: of the PNG; `plot.png` in the folder by default.
+
+    Raises:
+        FileNotFoundError: there is no `metrics.jsonl`.
+        ValueError: it holds nothing that can be drawn.
+        ImportError: matplotlib is not installed.
+    """
+    try:
+        # Figures made without pyplot need no display and leave the backend of the caller alone.
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plotting needs matplotlib: pip install 'llm-envs[train]'") from error
+    run_dir = Path(run_dir)
+    entries = read_metrics(run_dir / METRICS_FILE)
+    shown = _shown(_PANELS, entries) or _shown((_OTHER,), entries)
+    if not shown:
+        raise ValueError(f"{run_dir / METRICS_FILE} holds nothing that can be drawn")
+    heights = [3.2 if panel is shown[0][0] else 1.9 for panel, _, _ in shown]
+    figure = Figure(figsize=(9.0, 0.9 + sum(heights)), dpi=130, layout="constrained")
+    axes = figure.subplots(len(shown), sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    for ax, (panel, training, evaluation) in zip(axes, shown, strict=True):
+        _draw_panel(ax, panel, training, evaluation)
+    _finish(figure, axes[-1], _run_title(run_dir))
+    path = run_dir / PLOT_FILE if path is None else Path(path)
+    figure.savefig(path)
+    return path
+
+
+def _panel_series(panel: _Panel, entries: Sequence[Metrics]) -> tuple[Series, Series]:
+    """Curves by name, in training and in evaluation: env steps and values, both [points]."""
+    training: dict[str, list[tuple[int, float]]] = {}
+    evaluation: dict[str, list[tuple[int, float]]] = {}
+    for entry in entries:
+        for name, value in entry.values.items():
+            curves, plain = (evaluation, name.removeprefix("eval/")) if name.startswith("eval/") else (training, name)
+            match = re.fullmatch(panel.pattern, plain)
+            if match is not None and (curves is training or panel.evaluation):
+                curves.setdefault(match["series"] or "team", []).append((entry.env_step, value))
+    return _arrays(training), _arrays(evaluation)
+
+
+def _arrays(curves: Mapping[str, Sequence[tuple[int, float]]]) -> Series:
+    arrays = {name: np.array(points, dtype=np.float64).T for name, points in curves.items()}
+    return {name: (x, y) for name, (x, y) in arrays.items() if np.isfinite(y).any()}
+
+
+def _shown(panels: Sequence[_Panel], entries: Sequence[Metrics]) -> list[tuple[_Panel, Series, Series]]:
+    """The panels that have something to show, with their curves in training and evaluation."""
+    found = []
+    for panel in panels:
+        training, evaluation = _panel_series(panel, entries)
+        some = not panel.hide_zeros or any(y.any() for _, y in training.values())
+        if some and len({*training, *evaluation}) >= panel.minimum_series:
+            found.append((panel, training, evaluation))
+    return found
+
+
+def _draw_panel(ax: Axes, panel: _Panel, training: Series, evaluation: Series) -> None:
+    names = list(dict.fromkeys([*training, *evaluation]))
+    for index, name in enumerate(names):
+        label = _label(panel, name, alone=len(names) == 1)
+        # By place among all curves, hidden ones too: an agent keeps its colour from panel to panel.
+        colour, line = _COLOURS[index % len(_COLOURS)], _LINES[index // len(_COLOURS) % len(_LINES)]
+        if name in training and (training[name][1].any() or not panel.hide_zeros):
+            text = f"{label}training" if panel.evaluation else label
+            _draw_curve(ax, *training[name], text, colour, line, raw=len(names) <= _MOST_RAW)
+        if name in evaluation:
+            # A single turn needs no colour that tells it from others, so its evaluation gets one of its own.
+            own = _COLOURS[1] if len(names) == 1 and training else colour
+            _draw_evaluation(ax, *evaluation[name], f"{label}evaluation", own)
+    ax.set_title("Return" if panel is _RETURNS and len(names) == 1 else panel.title, loc="left", fontsize=10, fontweight="bold")
+    ax.set_ylabel(panel.unit)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False, fontsize=9)
+    ax.grid(color="#e4e4e4", linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _label(panel: _Panel, name: str, *, alone: bool) -> str:
+    if panel.evaluation:
+        return "" if alone else f"turn {name}, "
+    return f"turn {name}" if name.isdecimal() else _plain(_LABELS.get(name, name))
+
+
+def _plain(text: str) -> str:
+    """A text that matplotlib shows as it is: dollars would make it a formula, an underscore in front would hide it."""
+    return text.replace("$", r"\$") if not text.startswith("_") else _plain(f" {text}")
+
+
+def _draw_curve(ax: Axes, x: np.ndarray, y: np.ndarray, label: str, colour: str, line: str, *, raw: bool) -> None:
+    finite = np.isfinite(y)
+    label += _not_finite(finite)
+    x, y = x[finite], y[finite]
+    if len(x) < _SMOOTHED_FROM:
+        ax.plot(x, y, label=label, linewidth=1.6, marker=".", color=colour, linestyle=line)
+        return
+    if raw:
+        ax.plot(x, y, linewidth=0.8, alpha=0.3, color=colour)
+    ax.plot(x, _running_mean(y, len(y) // _SMOOTHED_FROM), label=label, linewidth=1.8, color=colour, linestyle=line)
+
+
+def _draw_evaluation(ax: Axes, x: np.ndarray, y: np.ndarray, label: str, colour: str) -> None:
+    finite = np.isfinite(y)
+    ax.plot(
+        x[finite],
+        y[finite],
+        label=label + _not_finite(finite),
+        color=colour,
+        marker="o",
+        markersize=5,
+        markeredgecolor="white",
+        linewidth=1.2,
+        linestyle="--",
+        zorder=3,
+    )
+
+
+def _not_finite(finite: np.ndarray) -> str:
+    return "" if finite.all() else f" ({int((~finite).sum())} not finite)"
+
+
+def _running_mean(values: np.ndarray, radius: int) -> np.ndarray:
+    """Mean of the values at most `radius` places away, fewer at the ends. [points] → [points]."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(len(values))
+    first, last = np.maximum(places - radius, 0), np.minimum(places + radius + 1, len(values))
+    return (sums[last] - sums[first]) / (last - first)
+
+
+def _finish(figure: Figure, lowest: Axes, title: str) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    lowest.set_xlabel("env steps")
+    low, high = lowest.get_xlim()
+    if high - low < 2:  # a single point: the axis would show fractions of a step
+        lowest.set_xlim(low - 1, high + 1)
+    lowest.xaxis.set_major_locator(MaxNLocator(integer=True))
+    lowest.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    figure.suptitle(_plain(title), x=0.01, horizontalalignment="left", fontsize=12)
+    figure.align_ylabels()
+
+
+def _run_title(run_dir: Path) -> str:
+    """Learner, environment, model and seed of a run as far as its config says, and its folder's name."""
+    file = run_dir / CONFIG_FILE
+    config = {}
+    if file.exists():
+        import yaml
+
+        config = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    learner, env, seed = _named(config, "learner"), _named(config, "env"), _of(config, "learner", "seed")
+    parts = [" on ".join(part for part in (learner, env) if part), _named(config, "model")]
+    parts += [f"seed {seed}" if seed is not None else "", run_dir.resolve().name]
+    return " · ".join(part for part in parts if part)
+
+
+def _of(config: Mapping, section: str, option: str) -> object:
+    value = config.get(section)
+    return value.get(option) if isinstance(value, Mapping) else None
+
+
+def _named(config: Mapping, section: str) -> str:
+    value = _of(config, section, "name") or config.get(section)
+    return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """A run in numbers.
+
+    Attributes:
+        env_steps: joint actions evaluated in training.
+        first_evaluation: metrics of the first evaluation, by names without `eval/`; {} without one.
+        last_evaluation: of the last.
+        training_seconds: time of collecting and updating, from the logged speeds, so about; None if they were not logged.
+    """
+
+    env_steps: int
+    first_evaluation: Mapping[str, float]
+    last_evaluation: Mapping[str, float]
+    training_seconds: float | None
+
+    def __str__(self) -> str:
+        text = f"{self.env_steps:,} env steps"
+        if self.training_seconds is not None:
+            text += f" in about {self.training_seconds:,.0f} s"
+        first, last = headline_return(self.first_evaluation), headline_return(self.last_evaluation)
+        if first is not None and last is not None:
+            text += f"; evaluation return {first:.3f} → {last:.3f}"
+        return text
+
+
+def summarize(run_dir: str | Path) -> RunSummary:
+    """Env steps, first and last evaluation, and time of a run.
+
+    Raises:
+        FileNotFoundError: there is no `metrics.jsonl` in the folder.
+    """
+    entries = read_metrics(Path(run_dir) / METRICS_FILE)
+    evaluations = [_evaluation(entry.values) for entry in entries]
+    evaluations = [values for values in evaluations if values]
+    seconds, measured = 0.0, 0
+    for entry in entries:
+        speed = entry.values.get("time/env_steps_per_second")
+        if speed:
+            seconds += (entry.env_step - measured) / speed
+            measured = entry.env_step
+    return RunSummary(
+        env_steps=max((entry.env_step for entry in entries), default=0),
+        first_evaluation=evaluations[0] if evaluations else {},
+        last_evaluation=evaluations[-1] if evaluations else {},
+        training_seconds=seconds if measured else None,
+    )
+
+
+def _evaluation(values: Mapping[str, float]) -> dict[str, float]:
+    return {name.removeprefix("eval/"): value for name, value in values.items() if name.startswith("eval/")}
+
+
+def show_completions(steps: Sequence[EnvStep], *, limit: int = 4, characters: int = 400, console: Console | None = None) -> None:
+    """Print what agents read, wrote and earned: tables on a terminal, plain text elsewhere.
+
+    Args:
+        steps: env steps, such as `Trainer.last_evaluation` or those of a recorded stream.
+        limit: how many are shown, spread evenly.
+        characters: longer texts are cut and their rest counted.
+        console: of rich, to print to; a new one on standard output by default.
+
+    Raises:
+        ImportError: rich is not installed.
+    """
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError as error:
+        raise ImportError("tables need rich: pip install 'llm-envs[train]', or print completions_text(steps)") from error
+    console = Console(highlight=False) if console is None else console
+    if not console.is_terminal:
+        console.print(Text(completions_text(steps, limit=limit, characters=characters)), soft_wrap=True)
+        return
+    for step in _spread(steps, limit):
+        console.print(_completions_table(step, characters))
+
+
+def completions_text(steps: Sequence[EnvStep], *, limit: int = 4, characters: int = 400) -> str:
+    """What `show_completions` prints outside a terminal."""
+    blocks = []
+    for step in _spread(steps, limit):
+        lines = [_heading(step)]
+        for agents, prompt in _prompts(step):
+            lines += [f"  prompt of {agents}:", *_indented(readable(prompt, characters))]
+        for agent, completion in step.completions.items():
+            lines += [f"  {agent}, reward {step.rewards[agent]:.3f}:", *_indented(readable(completion.text, characters))]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _completions_table(step: EnvStep, characters: int) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=_heading(step), title_justify="left", expand=True, show_lines=True)
+    table.add_column("agent", no_wrap=True)
+    table.add_column("text", ratio=1)
+    table.add_column("reward", justify="right", no_wrap=True)
+    for agents, prompt in _prompts(step):
+        table.add_row(Text(f"prompt of {agents}", style="dim"), Text(readable(prompt, characters), style="dim"), "")
+    for agent, completion in step.completions.items():
+        table.add_row(Text(agent, style="bold"), Text(readable(completion.text, characters)), f"{step.rewards[agent]:.3f}")
+    return table
+
+
+def _spread(steps: Sequence[EnvStep], limit: int) -> list[EnvStep]:
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1, got {limit}")
+    count = min(limit, len(steps))
+    return [steps[index * len(steps) // count] for index in range(count)]
+
+
+def _heading(step: EnvStep) -> str:
+    return f"env step {step.env_step:,} · episode {step.episode} · turn {step.turn}"
+
+
+def _prompts(step: EnvStep) -> list[tuple[str, str]]:
+    """Prompts and who reads each; one that all read is given once."""
+    readers: dict[str, list[AgentID]] = {}
+    for agent, prompt in step.prompts.items():
+        readers.setdefault(str(prompt), []).append(agent)
+    return [("all" if len(agents) == len(step.prompts) > 1 else ", ".join(agents), prompt) for prompt, agents in readers.items()]
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {line}" for line in text.split("\n")]
+
+
+def readable(text: str, characters: int | None = None) -> str:
+    """A text that is safe to print: what would steer a terminal or break an encoding is shown as its escape code.
+
+    Args:
+        text: of a model, so any characters at all.
+        characters: a longer text is cut there, and the rest counted.
+    """
+    kept = text if characters is None else text[:characters]
+    # Cc: control characters; Cf: invisible ones, which can reorder a line; Cs: lone surrogates.
+    shown = "".join(
+        character if character == "\n" or unicodedata.category(character) not in ("Cc", "Cf", "Cs") else _escape(character)
+        for character in kept
+    )
+    rest = len(text) - len(kept)
+    return f"{shown}… (+{rest:,} characters)" if rest else shown or "(empty)"
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
