@@ -341,7 +341,7 @@ def _completions_table(step: EnvStep, characters: int) -> Table:
 
     table = Table(title=_heading(step), title_justify="left", expand=True, show_lines=True)
     table.add_column("agent", no_wrap=True)
-    table.add_column("text", ratio=1)
+    table.add_column("text", ratio=1, overflow="fold")
     table.add_column("reward", justify="right", no_wrap=True)
     for agents, prompt in _prompts(step):
         table.add_row(Text(f"prompt of {agents}", style="dim"), Text(readable(prompt, characters), style="dim"), "")
