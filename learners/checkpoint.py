@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from learners.compatibility import check_compatible, fingerprint, redact
-from learners.logs import append_position, check_position, truncate_to
+from learners.compatibility import redact
 from learners.serialization import (
     JSON,
     CheckpointError,
@@ -30,32 +29,15 @@ from learners.serialization import (
     load_tree,
     plain_node,
     plain_value,
-    random_states,
-    restore_random_states,
     save_tree,
     write_file,
 )
-
-__all__ = [
-    "CheckpointError",
-    "CheckpointStore",
-    "append_position",
-    "check_compatible",
-    "check_position",
-    "fingerprint",
-    "load_tree",
-    "random_states",
-    "redact",
-    "restore_random_states",
-    "save_tree",
-    "truncate_to",
-]
 
 METADATA_FILE, MANIFEST_FILE = "metadata.json", "manifest.json"
 _FORMAT = 1
 _NAME = re.compile(r"checkpoint-(\d{8,})")
 # Hidden names tell what they are and whose: .checkpoint-00000012@host@pid@process.kind
-_HIDDEN = re.compile(r"\.(checkpoint-\d{8,})@([^@]*)@(\d+)@([0-9a-f]+)\.(writing|replaced|removed)")
+_HIDDEN = re.compile(r"\.(checkpoint-\d{8,})@([^@]*)@(\d{1,9})@([0-9a-f]+)\.(writing|replaced|removed)")
 # Process numbers are used again (in containers nearly always), so every process adds a token of its own.
 _PROCESS = secrets.token_hex(4)
 
@@ -146,10 +128,8 @@ class CheckpointStore:
             CheckpointError: no such checkpoint, or a damaged one; the message names the file.
         """
         path = self._resolve(path)
-        manifest = _read_manifest(path)
-        for name, (digest, _) in manifest.files.items():
-            if _file_digest(path / name) != digest:
-                raise CheckpointError(f"{path / name} is damaged: its checksum is not the one in {MANIFEST_FILE}")
+        for name, (digest, _) in _read_manifest(path).files.items():
+            _check_digest(path / name, digest)
         loaded = load_tree(path), _read_metadata(path)
         self.resumed_from = path.resolve()
         return loaded
@@ -162,8 +142,7 @@ class CheckpointStore:
         """
         path = self._resolve(path)
         digest, _ = _read_manifest(path).files[METADATA_FILE]
-        if _file_digest(path / METADATA_FILE) != digest:
-            raise CheckpointError(f"{path / METADATA_FILE} is damaged: its checksum is not the one in {MANIFEST_FILE}")
+        _check_digest(path / METADATA_FILE, digest)
         return _read_metadata(path)
 
     def _resolve(self, path: str | Path) -> Path:
@@ -185,7 +164,7 @@ class CheckpointStore:
             raise CheckpointError(f"{final} belongs to run {owner!r}, so run {run_id!r} does not overwrite it")
 
     def _write(self, final: Path, tree: Mapping, metadata: Mapping, run_id: str) -> None:
-        temporary = self._hidden(final, "writing")
+        temporary = self._vacant(final, "writing")
         temporary.mkdir()
         try:
             digests = save_tree(temporary, tree)
@@ -208,7 +187,7 @@ class CheckpointStore:
             _sync_directory(self.directory)
             return
         # A folder cannot be renamed onto a full one. If this process dies between the two renames, the next store moves it back.
-        replaced = self._hidden(final, "replaced")
+        replaced = self._vacant(final, "replaced")
         final.rename(replaced)
         try:
             temporary.rename(final)
@@ -225,7 +204,7 @@ class CheckpointStore:
         for _, path in own[: -self.total_limit]:
             if path.resolve() != self.resumed_from:
                 # Renamed first: a process killed while deleting must not leave half a checkpoint under a good name.
-                removed = self._hidden(path, "removed")
+                removed = self._vacant(path, "removed")
                 path.rename(removed)
                 shutil.rmtree(removed)
 
@@ -235,8 +214,11 @@ class CheckpointStore:
             with contextlib.suppress(CheckpointError):
                 yield path, _read_manifest(path)
 
-    def _hidden(self, final: Path, kind: str) -> Path:
-        return self.directory / f".{final.name}@{_host()}@{os.getpid()}@{_PROCESS}.{kind}"
+    def _vacant(self, final: Path, kind: str) -> Path:
+        """A hidden name of this process; what an earlier failure may have left under it is gone."""
+        hidden = self.directory / f".{final.name}@{_host()}@{os.getpid()}@{_PROCESS}.{kind}"
+        shutil.rmtree(hidden, ignore_errors=True)
+        return hidden
 
     def _clear_leftovers(self) -> None:
         if not self.directory.is_dir():
@@ -246,10 +228,11 @@ class CheckpointStore:
             if match is None or _is_alive(host=match[2], pid=int(match[3]), process=match[4]):
                 continue
             final = self.directory / match[1]
-            if match[5] == "replaced" and not final.exists():
-                path.rename(final)
-            else:
-                shutil.rmtree(path)
+            with contextlib.suppress(FileNotFoundError):  # another process clears the same
+                if match[5] == "replaced" and not final.exists():
+                    path.rename(final)
+                else:
+                    shutil.rmtree(path)
 
 
 def _checkpoint_folders(directory: Path) -> list[Path]:
@@ -263,7 +246,7 @@ def _read_manifest(path: Path) -> _Manifest:
     document = load_json(path / MANIFEST_FILE)
     try:
         manifest = _parse_manifest(document)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path / MANIFEST_FILE} is not the manifest of a checkpoint of format {_FORMAT}: {error!r}"
         ) from error
@@ -298,12 +281,13 @@ def _read_metadata(path: Path) -> dict:
     return metadata
 
 
-def _file_digest(path: Path) -> str:
+def _check_digest(path: Path, expected: str) -> None:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):
             digest.update(block)
-    return digest.hexdigest()
+    if digest.hexdigest() != expected:
+        raise CheckpointError(f"{path} is damaged: its checksum is not the one in {MANIFEST_FILE}")
 
 
 def _sync_directory(path: Path) -> None:

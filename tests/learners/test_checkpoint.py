@@ -102,6 +102,10 @@ def damage(path, kind):
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     elif kind == "manifest of nothing":
         (path / "manifest.json").write_text('{"format": 1, "run_id": "run-a", "sequence": 2, "files": {}}')
+    elif kind == "manifest without checksums":
+        (path / "manifest.json").write_text('{"format": 1, "run_id": "run-a", "sequence": 2, "files": {"metadata.json": [""]}}')
+    elif kind == "manifest of the future":
+        (path / "manifest.json").write_text('{"format": 2}')
 
 
 @pytest.mark.parametrize(
@@ -114,6 +118,8 @@ def damage(path, kind):
         ("metadata.json cut", "metadata.json"),
         ("manifest.json cut", "manifest.json"),
         ("manifest of nothing", "manifest.json"),
+        ("manifest without checksums", "manifest.json"),
+        ("manifest of the future", "manifest.json"),
     ],
 )
 def test_a_damaged_checkpoint_is_an_error_by_path_and_not_listed(tmp_path, kind, file):
@@ -335,6 +341,26 @@ def copy_as_of_a_dead_process(source, target):
         if path.name.startswith("."):
             name, host, _, process = path.name.split("@")
             path.rename(target / f"{name}@{host}@{dead.pid}@{process}")
+
+
+def test_a_save_succeeds_after_one_that_left_the_replaced_checkpoint(tmp_path, monkeypatch):
+    """The 6th call that makes data durable fails: the new checkpoint is in place, the replaced one still lies beside it."""
+    store = CheckpointStore(tmp_path)
+    store.save(2, tree(1), META)
+    real, calls = os.fsync, []
+
+    def fsync(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 6:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError):
+        patch.setattr(os, "fsync", fsync)
+        store.save(2, tree(2), META)
+    assert len(names(tmp_path)) == 2
+    store.save(2, tree(3), META)
+    assert value_of(store) == 3 and names(tmp_path) == ["checkpoint-00000002"]
 
 
 def hidden(store, step, kind, *, host=None, pid=None, process="0123abcd"):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from learners.checkpoint import CheckpointError
 from learners.logs import append_position, check_position, read_lines, truncate_to
+from learners.serialization import CheckpointError
 
 
 def append(path, text):
