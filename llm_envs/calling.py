@@ -16,8 +16,7 @@ class SettledCall:
     """A user's function together with the one way it is called: with `arguments`, and with those of `keywords` that it wants.
 
     A parameter named as a keyword is given that keyword, wherever it stands and whatever its kind; `**kwargs` is given all the
-    others. The arguments go to the remaining parameters in their order (those without a default first), and what is left to
-    `*args`.
+    others. The arguments go to the remaining parameters in their order, and what is left to `*args`.
 
     Args:
         function: the user's.
@@ -53,8 +52,7 @@ class SettledCall:
         self._named = [p for p in parameters if p.name in self._keywords and p.name not in (self._rest, self._others)]
         free = [p for p in parameters if p not in self._named and p.kind in _POSITIONAL]
         self._check(parameters, free)
-        by_need = sorted(free, key=lambda p: p.default is not p.empty)  # stable: in order, those without a default first
-        self._filled = [p.name for p in sorted(by_need[: len(arguments)], key=parameters.index)]
+        self._filled = [p.name for p in free[: len(arguments)]]
         self.required = frozenset(p.name for p in self._named if p.default is p.empty)
 
     def takes(self, keyword: str) -> bool:

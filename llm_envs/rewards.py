@@ -144,16 +144,12 @@ def _per_agent(values: Sequence[Any], agents: Sequence[AgentID]) -> dict[AgentID
 
 def _as_list(value: Any) -> list[Any] | None:
     """The value as a list, None if it is no list, tuple, array or tensor of at least one dimension."""
-    if hasattr(value, "detach"):  # a tensor, which may carry a graph and lie on a device; torch is not imported for it
-        value = value.detach().cpu()
-    if hasattr(value, "tolist"):
+    if hasattr(value, "tolist"):  # an array, or a tensor wherever it lies; torch is not imported for it
         value = value.tolist()
     return list(value) if isinstance(value, (list, tuple)) else None
 
 
 def _number(value: Any, what: str = "a reward") -> float:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
     if hasattr(value, "item") and not isinstance(value, (int, float)):
         value = value.item()
     if not isinstance(value, (int, float)):

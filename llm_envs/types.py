@@ -105,13 +105,16 @@ class State:
     @property
     def place(self) -> str:
         """Where the episode stands, for messages: "item 3, turn 1" while the first turn is being played."""
-        row = repr(dict(self.item))
-        item = str(self.item_index) if self.item_index >= 0 else row if len(row) <= 200 else f"{row[:200]}…"
+        item = self.item_index if self.item_index >= 0 else _shortened(repr(dict(self.item)))
         return f"item {item}, turn {self.turn + 1}"
 
     def rng(self) -> np.random.Generator:
         """A fresh generator for what happens at this state; siblings that leave it share its draws."""
         return stream(ENVIRONMENT, self.key)
+
+
+def _shortened(text: str, limit: int = 200) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 @dataclass(frozen=True)

@@ -283,6 +283,15 @@ def test_a_seed_that_is_none_is_refused(seed):
         TaskEnv(task()).reset(seed=seed)
 
 
+def test_each_episode_draws_on_its_own():
+    env = TaskEnv(turns())
+    hints = []
+    for seed in (0, None, None):
+        env.reset(seed=seed, options={"item": 0})
+        hints.append(env.step(dict.fromkeys(env.agents, "x"))[0]["solver_0"]["prompt"])
+    assert len(set(hints)) == 3
+
+
 def test_chance_is_of_the_state_and_not_of_the_order():
     """The row's position, the episode and the path decide; siblings share their parent's draw."""
     env = TaskEnv(turns())

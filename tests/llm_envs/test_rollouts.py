@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -303,14 +304,16 @@ def test_all_running_calls_finish_before_an_error_leaves():
     def fails_first(value):
         if value == 0:
             raise LookupError("first")
+        time.sleep(0.01)
         finished.append(value)
         if value == 1:
             raise ZeroDivisionError("second")
         return value
 
-    with ThreadPoolExecutor(2) as threads, pytest.raises(LookupError, match="first"):
-        map_in_order(fails_first, range(6), threads)
-    assert sorted(finished) == [1, 2, 3, 4, 5]
+    with ThreadPoolExecutor(2) as threads:
+        with pytest.raises(LookupError, match="first"):
+            map_in_order(fails_first, range(6), threads)
+        assert sorted(finished) == [1, 2, 3, 4, 5], "before the executor is closed, which would wait as well"
 
 
 def test_an_error_leaves_the_numbers_as_they_were():

@@ -401,6 +401,10 @@ def test_wrappers_around_a_joint_agent_and_inside_it():
         (transition,) = env.branch(start(env), [text])
         assert transition.rewards == {"team_0": 6.0}
         assert transition.infos["team_0"]["role_reward/writer_0"] == role_reward
+    limited = JointAgent(TurnLimit(inside(), 1))
+    (transition,) = limited.branch(start(limited), [text])
+    assert transition.state.truncated
+    assert "turn 1: ab earned 2" in transition.state.observations["team_0"], "the next prompt, to bootstrap from"
     scored = JointAgent(ScoreWith(inside(), lambda prompts, completions: [len(c["critic_0"]) for c in completions]))
     (transition,) = scored.branch(start(scored), [text])
     assert transition.rewards == {"team_0": 4.0}
