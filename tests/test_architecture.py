@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import subprocess
 import sys
@@ -160,23 +161,41 @@ def test_importing_the_environments_loads_no_model_library():
     assert "llm_envs.testing" in loaded_by("import llm_envs; llm_envs.testing.check_env")
 
 
-def test_importing_the_learners_loads_no_optional_library():
-    loaded = {top(name) for name in loaded_by("import learners")}
-    assert not loaded & {"wandb", "ray", "vllm", "peft", "tensorboard", "datasets", "matplotlib"}
+OPTIONAL = {"wandb", "ray", "vllm", "peft", "tensorboard", "datasets", "matplotlib", "rich", "jsonargparse"}
+
+
+@pytest.mark.parametrize("statement", ["import learners", "import learners.cli", "from learners import list_learners"])
+def test_learners_are_light_until_they_are_used(statement):
+    """The command line answers `--help` without waiting for torch."""
+    assert not {top(name) for name in loaded_by(statement)} & {"torch", "transformers", *OPTIONAL}
+
+
+def test_importing_every_learner_loads_no_optional_library():
+    assert not {top(name) for name in loaded_by("from learners import *")} & OPTIONAL
 
 
 # ---- public names ----
 
 
-def test_public_names_exist():
+@pytest.mark.parametrize("package", ["llm_envs", "learners"])
+def test_public_names_exist(package):
     """Each name of `__all__` is there, once; other names are an AttributeError."""
-    import llm_envs
-
-    assert len(set(llm_envs.__all__)) == len(llm_envs.__all__)
-    for name in llm_envs.__all__:
-        assert getattr(llm_envs, name) is not None
+    module = importlib.import_module(package)
+    assert len(set(module.__all__)) == len(module.__all__)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        _ = llm_envs.nothing
+        _ = module.nothing
+
+
+def test_names_imported_when_used_have_one_home():
+    """What a type checker reads, what is exported and where it is imported from agree."""
+    learners = importlib.import_module("learners")
+    block = next(node for node in TREES["learners"].body if isinstance(node, ast.If))
+    read = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert read == learners._HOMES
+    assert sorted(read) == sorted(learners.__all__)
+    assert set(learners.__all__) <= set(dir(learners))
 
 
 @pytest.mark.parametrize("module", TREES)
