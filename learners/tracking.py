@@ -254,28 +254,36 @@ def _import_wandb():
 
 
 class TensorBoardSink:
-    """Scalars for TensorBoard.
+    """Scalars for TensorBoard. The event file is begun with the first entry.
+
+    Points of later env steps that are in the folder by then were logged by an interrupted run after its checkpoint: they are
+    hidden, since the resumed run logs them again.
 
     Args:
         directory: of the event files.
-        purge_step: on resume, the env step of the checkpoint plus one: later points of the interrupted run are hidden.
 
     Raises:
         ImportError: tensorboard is not installed.
     """
 
-    def __init__(self, directory: str | Path, purge_step: int | None = None) -> None:
+    def __init__(self, directory: str | Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ImportError("logging to TensorBoard needs tensorboard: pip install 'llm-envs[tensorboard]'") from error
-        self._writer = SummaryWriter(str(directory), purge_step=purge_step)
+        self._directory = Path(directory)
+        self._writer_class = SummaryWriter
+        self._writer: SummaryWriter | None = None
 
     def log(self, env_step: int, values: Mapping[str, float]) -> None:
         """Add a point to the curve of every name."""
+        if self._writer is None:
+            self._writer = self._writer_class(str(self._directory), purge_step=env_step + 1)
         for name, value in values.items():
             self._writer.add_scalar(name, value, env_step)
 
     def close(self) -> None:
         """Write what is still in memory."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

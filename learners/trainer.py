@@ -120,7 +120,7 @@ class Trainer:
         self._progress = progress
         self._executor = executor
         self._policy_executor = policy_executor
-        self._wandb = WandbSink(wandb_config) if wandb_config is not None else None
+        self._wandb = WandbSink(wandb_config, asdict(config)) if wandb_config is not None else None
         self._gate = LoggingGate(config.logging_steps)
         self._more_sinks = list(sinks)
         self._tracker: Tracker | None = None

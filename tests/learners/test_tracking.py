@@ -349,11 +349,15 @@ def test_tensorboard_gets_a_curve_for_every_name(tmp_path):
         return [(event.step, event.value) for event in events.Scalars(name)]
 
     sink = TensorBoardSink(tmp_path)
-    for step in (4, 8, 12):
+    for step in (4, 8, 12, 14):
         sink.log(step, {"turn_1/reward_mean": step / 16, "eval/x": 0.5})
     sink.close()
-    assert points("turn_1/reward_mean") == [(4, 0.25), (8, 0.5), (12, 0.75)]
-    resumed = TensorBoardSink(tmp_path, purge_step=9)  # the checkpoint was taken at env step 8
+    assert points("turn_1/reward_mean") == [(4, 0.25), (8, 0.5), (12, 0.75), (14, 0.875)]
+    resumed = TensorBoardSink(tmp_path)  # the checkpoint was taken at env step 8
+    resumed.log(8, {"eval/y": 1.0})
     resumed.log(12, {"turn_1/reward_mean": 1.0})
     resumed.close()
-    assert points("turn_1/reward_mean") == [(4, 0.25), (8, 0.5), (12, 1.0)]
+    resumed.log(16, {"turn_1/reward_mean": 0.0})  # a closed sink goes on
+    resumed.close()
+    assert points("turn_1/reward_mean") == [(4, 0.25), (8, 0.5), (12, 1.0), (16, 0.0)]
+    assert points("eval/y") == [(8, 1.0)]
