@@ -13,13 +13,12 @@ from rich.console import Console
 from learners.commands import presets
 from learners.commands.display import console, option_help
 from learners.commands.errors import UsageError, bad_input
-from learners.commands.files import read_yaml
+from learners.commands.files import AGENTS_FOLDER, CONFIG_FILE, read_yaml
 from learners.commands.libraries import hide_library_bars, set_threads
 from learners.commands.options import Option, dataclass_options
 from learners.commands.parsing import Parsed, first_look, leading_words, parse
 from learners.commands.settings import MAIN_ENV
 from learners.commands.targets import branching, env_options, find_env, make_env, takes_any
-from learners.commands.train import AGENTS_FOLDER, CONFIG_FILE
 from llm_envs.env import BranchingEnv
 from llm_envs.registry import EnvSpec
 from llm_envs.types import AgentID, EnvStep, Policy

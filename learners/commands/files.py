@@ -1,4 +1,4 @@
-"""Files that users write: configs as YAML, rows as JSON."""
+"""Configs on disk: YAML with a section for each prefix."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 import yaml
 
 from learners.commands.errors import UsageError
+
+CONFIG_FILE, AGENTS_FOLDER = "config.yaml", "agents"
+"""What a run's folder holds for `evaluate`."""
 
 
 def read_yaml(path: str) -> dict[str, Any]:

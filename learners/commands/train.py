@@ -15,13 +15,11 @@ from rich.console import Console
 from learners.commands.display import console, option_help
 from learners.commands.episodes import episode_returns, estimate, show_changes, show_comparison
 from learners.commands.errors import UsageError, bad_input
-from learners.commands.files import to_yaml
+from learners.commands.files import AGENTS_FOLDER, CONFIG_FILE, to_yaml
 from learners.commands.libraries import hide_library_bars, set_threads
 from learners.commands.options import short_name
 from learners.commands.settings import MAIN_ENV, TrainSettings, chosen_parts, settings, train_options
 from llm_envs.types import EnvStep
-
-CONFIG_FILE, AGENTS_FOLDER = "config.yaml", "agents"
 
 _SHOWN = 2
 _DOTS = (

@@ -1,0 +1,518 @@
+"""Guards `llm-marl`: errors in a line, configs that repeat a run, run folders, resuming, evaluation, envs, checks, help for all."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from learners.cli import main
+from learners.commands.check import CheckOptions
+from learners.commands.evaluate import evaluate_options
+from learners.commands.options import dataclass_options
+from learners.commands.settings import settings, train_options
+from learners.commands.targets import find_env
+from learners.registry import list_learners, trainer_class
+from llm_envs.registry import list_envs
+
+ROOT = Path(__file__).parents[2]
+ROWS = [{"topic": f"the {noun}"} for noun in ("sea", "moon", "sun", "rain", "bird", "tree")]
+# A run of a second: six items, an update for every two of them.
+SMALL = [
+    *(
+        "--model",
+        "tiny-random",
+        "--learner.max_new_tokens",
+        "4",
+        "--learner.num_generations",
+        "2",
+        "--learner.rollout_buffer_size",
+        "2",
+    ),
+    *("--learner.num_train_epochs", "1", "--learner.eval_num_samples", "3", "--learner.eval_interval", "4"),
+    *("--learner.logging_steps", "1", "--env.items", "rows.jsonl", "--env.eval_items", "rows.jsonl"),
+]
+
+OWN = '''
+"""An own task."""
+from llm_envs import Task, register
+
+CALLS = {"left": 10**9}
+
+def reward(first, second):
+    CALLS["left"] -= 1
+    if CALLS["left"] < 0:
+        raise KeyboardInterrupt
+    return [float("a" in one) for one in first]
+
+def task(*, rows: int = 4, wrong: bool = False):
+    """Say a.
+
+    Args:
+        rows: how many.
+        wrong: fail on everything.
+    """
+    return Task(reward=failing if wrong else reward, items=[{"prompt": f"say a {n}"} for n in range(rows)], name="own")
+
+def failing(first, second):
+    raise RuntimeError("no\\nreward")
+
+def flat():
+    """Pays all alike."""
+    return Task(reward=lambda first, second: [1.0] * len(first), items=[{"prompt": "say a"}])
+'''
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Every test starts in a folder with rows and a task of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    (tmp_path / "own_task.py").write_text(OWN)
+    threads = torch.get_num_threads()
+    yield tmp_path
+    torch.set_num_threads(threads)
+    sys.modules.pop("own_task", None)
+
+
+def metrics(run: str | Path) -> list[dict]:
+    """What a run logged, without clock readings."""
+    lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if not any(name.startswith("time/") for name in line)]
+
+
+def weights(run: str | Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(Path(run).glob("agents/*/model.safetensors"))]
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        ("trian", ["no command 'trian'", "did you mean train?"]),
+        ("train --env length-ratio", ["no env 'length-ratio'", "did you mean length-ratio-v0"]),
+        ("train --env nowhere:task", ["nowhere"]),
+        ("train --env nowhere.py:task", ["there is no file", "nowhere.py"]),
+        ("train --env own_task:nothing", ["own_task:nothing"]),
+        ("train --learner magppo", ["no learner 'magppo'", "magrpo"]),
+        ("train --learner.num_generation 3", ["--learner.num_generation", "did you mean --learner.num_generations"]),
+        ("train --learner.num_generations 1", ["--learner.num_generations must be at least 2", "got 1"]),
+        ("train --learner.num_turns 2", ["num_turns=2", "num_turns=1"]),
+        ("train --env.target_min 3 --env.target_max 2", ["length-ratio-v0", "target_min", "3.0 and 2.0"]),
+        ("train --env.num_turns 0", ["num_turns must be a whole number of at least 1, got 0"]),
+        ("train --env.items nowhere.jsonl", ["nowhere.jsonl", "No such file"]),
+        ("train --config nowhere.yaml", ["--config nowhere.yaml", "No such file"]),
+        ("train --model ./nowhere", ["'./nowhere'"]),
+        ("train --model tiny-random --agents tiny-random tiny-random tiny-random", ["3", "2"]),
+        ("train --threads -1", ["--threads must be at least 0, got -1"]),
+        ("train --checkpoint_total_limit 0", ["--checkpoint_total_limit must be at least 1"]),
+        ("train --resume_from_checkpoint latest", ["--resume_from_checkpoint latest needs"]),
+        ("train --model tiny-random --resume_from_checkpoint nowhere/checkpoint-00000001", ["nowhere"]),
+        ("train --model tiny-random --model_config.lora.bogus 3", ["bogus"]),
+        ("train --model tiny-random --model_config.dtype float99", ["float99"]),
+        ("train --model tiny-random --wandb.tags a --wandb.resume maybe --wandb.wrong x", ["--wandb.wrong"]),
+        ("evaluate", ["what is to be evaluated?"]),
+        ("evaluate tiny-random --num_samples 0", ["--num_samples must be at least 1, got 0"]),
+        ("evaluate tiny-random --json maybe", ["--json must be true or false, got 'maybe'"]),
+        ("evaluate tiny-random --temperature -1", ["temperature"]),
+        ("evaluate tiny-random tiny-random tiny-random", ["3", "2"]),
+        ("evaluate ./nowhere", ["'./nowhere'"]),
+        ("evaluate tiny-random --env own_task:task", ["no evaluation items", "--split train"]),
+        ("envs lenght-ratio-v0", ["did you mean length-ratio-v0"]),
+        ("envs --no", ["no option --no"]),
+        ("check", ["what is to be checked?"]),
+        ("check own_task:CALLS", ["neither a factory nor a Task"]),
+        ("check matching-v0 --rows 0", ["--rows must be at least 1, got 0"]),
+    ],
+)
+def test_bad_input_is_told_in_one_line(words, fragments, capsys):
+    assert main(words.split()) == 2
+    told = capsys.readouterr()
+    assert told.err.count("\n") == 1
+    assert told.err.startswith("llm-marl")
+    assert "Traceback" not in told.err
+    assert [fragment for fragment in fragments if fragment not in told.err] == []
+
+
+def test_failures_of_a_run_are_told_in_one_line_with_another_status(capsys):
+    command = ["train", "--env", "own_task:task", "--env.wrong", "--model", "tiny-random", "--quiet", "--output_dir", "run"]
+    assert main(command) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "no reward" in told
+    assert "--debug shows the traceback" in told
+
+
+def test_debug_shows_the_traceback():
+    with pytest.raises(Exception, match="no env 'nothing'"):
+        main(["train", "--debug", "--env", "nothing"])
+
+
+# ---- settings ----
+
+
+def test_no_options_are_the_main_job():
+    chosen = settings([])
+    assert (chosen.env_id, chosen.trainer.__name__, chosen.run.models) == ("length-ratio-v0", "MAGRPOTrainer", ["tiny"])
+    assert chosen.preset["num_generations"] == chosen.config.num_generations == 8
+    # 64 bundled items, about 400 of them.
+    assert chosen.config.num_train_epochs == 7
+
+
+def test_what_the_user_sets_wins_over_the_preset(folder):
+    (folder / "run.yaml").write_text("learner: {temperature: 0.5, num_generations: 3}")
+    config = settings(["--config", "run.yaml", "--learner.num_generations", "2"]).config
+    assert (config.temperature, config.num_generations, config.agent_learning_rate) == (0.5, 2, 3e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "generations"),
+    [
+        ("--model tiny-random", 8),
+        ("--agents tiny tiny-random", 8),
+        ("--model other", 4),
+        ("--agents tiny other", 4),
+        ("--preset none", 4),
+        ("--model other --preset tiny", 8),
+    ],
+)
+def test_the_preset_is_for_tiny_teams_unless_asked_for(words, generations):
+    assert settings(words.split()).config.num_generations == generations
+
+
+@pytest.mark.parametrize("learner", list_learners())
+def test_one_word_swaps_the_learner(learner):
+    chosen = settings(["--learner", learner])
+    assert chosen.trainer is trainer_class(learner)
+    assert type(chosen.config) is chosen.trainer.learner_class.config_class
+
+
+def test_printed_configs_give_the_same_config_again(folder, capsys):
+    words = [
+        "--learner",
+        "marloo",
+        "--env",
+        "split-v0",
+        "--env.num_turns",
+        "2",
+        "--learner.joint_mode",
+        "cross",
+        "--model_config.lora.r",
+        "2",
+    ]
+    assert main(["train", *words, "--print_config"]) == 0
+    first = capsys.readouterr().out
+    (folder / "run.yaml").write_text(first)
+    assert main(["train", "--config", "run.yaml", "--print_config"]) == 0
+    assert capsys.readouterr().out == first
+    tree = yaml.safe_load(first)
+    assert (tree["learner"]["name"], tree["env"]["num_turns"], tree["model_config"]["lora"]) == ("marloo", 2, {"r": 2})
+    assert not (folder / "runs").exists()
+
+
+# ---- runs ----
+
+
+def test_a_run_leaves_a_folder_and_its_config_repeats_it(folder, capsys):
+    assert main(["train", *SMALL, "--output_dir", "one"]) == 0
+    shown = capsys.readouterr().out
+    assert "evaluation before" in shown
+    assert "evaluation after" in shown
+    assert "preset tiny" in shown
+    names = {path.name for path in Path("one").iterdir()}
+    assert names == {"config.yaml", "metrics.jsonl", "stream.jsonl", "plot.png", "agents", "checkpoints"}
+    assert len(Path("one/stream.jsonl").read_text().splitlines()) == len(ROWS) * 2
+    for agent in ("agent_0", "agent_1"):
+        AutoModelForCausalLM.from_pretrained(f"one/agents/{agent}")
+        AutoTokenizer.from_pretrained(f"one/agents/{agent}")
+    assert main(["train", "--config", "one/config.yaml", "--output_dir", "two", "--quiet"]) == 0
+    assert metrics("one") == metrics("two")
+    assert weights("one") == weights("two")
+    assert len(weights("one")) == 2
+
+
+def test_the_curve_ends_with_the_evaluation_after_training():
+    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+    evaluations = [line for line in metrics("one") if "eval/turn_1/reward_mean" in line]
+    # Before items 0 and 4, and after the last.
+    assert [line["env_step"] for line in evaluations] == [0, 8, 12]
+
+
+def test_a_folder_holds_one_run(capsys):
+    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+
+
+def test_runs_without_a_name_get_folders_of_their_own(folder):
+    for _ in range(2):
+        assert main(["train", *SMALL, "--quiet", "--record", "false", "--checkpoint_interval", "0"]) == 0
+    runs = sorted(path.name for path in (folder / "runs").iterdir())
+    assert len(runs) == 2
+    assert all(name.startswith("length-ratio-v0-magrpo-") for name in runs)
+    # Nothing recorded and no checkpoints, as asked.
+    assert {path.name for path in (folder / "runs" / runs[0]).iterdir()} == {"config.yaml", "metrics.jsonl", "plot.png", "agents"}
+
+
+def test_a_resumed_run_ends_like_one_that_ran_through():
+    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+    assert main(["train", "--resume_from_checkpoint", "one", "--learner.num_train_epochs", "2"]) == 0
+    assert main(["train", *SMALL, "--learner.num_train_epochs", "2", "--output_dir", "two", "--quiet"]) == 0
+    assert metrics("one") == metrics("two")
+    assert weights("one") == weights("two")
+    assert Path("one/stream.jsonl").read_text() == Path("two/stream.jsonl").read_text()
+
+
+def test_a_checkpoint_of_another_run_is_refused(capsys):
+    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+    assert main(["train", "--resume_from_checkpoint", "one", "--learner.num_generations", "4", "--quiet"]) == 2
+    assert "num_generations" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_can_be_gone_on_with(capsys):
+    command = [
+        "--env",
+        "own_task.py:task",
+        "--model",
+        "tiny-random",
+        "--learner.max_new_tokens",
+        "4",
+        "--learner.num_train_epochs",
+        "2",
+    ]
+    assert main(["train", *command, "--output_dir", "one", "--quiet"]) == 0
+    import own_task  # type: ignore[import-not-found]  # the fixture's
+
+    own_task.CALLS["left"] = 6  # two items into the second epoch
+    assert main(["train", *command, "--output_dir", "two", "--quiet"]) == 130
+    told = capsys.readouterr().err
+    assert "llm-marl train --resume_from_checkpoint two" in told
+    assert not Path("two/agents").exists()
+    own_task.CALLS["left"] = 10**9
+    assert main(["train", "--resume_from_checkpoint", "two"]) == 0
+    assert metrics("one") == metrics("two")
+    assert weights("one") == weights("two")
+
+
+def test_options_of_a_run_do_what_they_say(folder):
+    torch.set_num_threads(2)
+    words = ["--agents", "tiny-random", "tiny-random", "--reward_workers", "2", "--checkpoint_interval", "2"]
+    words += ["--checkpoint_dir", "kept", "--checkpoint_total_limit", "none", "--tokenizer", "tiny-random"]
+    assert main(["train", *SMALL[2:], *words, "--output_dir", "one", "--quiet"]) == 0
+    assert torch.get_num_threads() == 1
+    assert len(list((folder / "kept").glob("checkpoint-*"))) == 3
+    assert not (folder / "one" / "checkpoints").exists()
+    # Threads for rewards change nothing.
+    assert main(["train", *SMALL, "--output_dir", "two", "--quiet"]) == 0
+    assert metrics("one") == metrics("two")
+
+
+def test_a_centralized_team_is_one_agent(capsys):
+    assert main(["train", *SMALL, "--centralized", "--output_dir", "one", "--quiet"]) == 0
+    assert "1 agent (tiny-random)" in capsys.readouterr().out
+    assert [path.name for path in Path("one/agents").iterdir()] == ["agent_0"]
+    assert main(["evaluate", "one", "--json", "--num_samples", "2"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["agent_returns"]) == ["team_0"]
+
+
+@pytest.mark.slow
+def test_other_sinks_are_logged_to(folder):
+    words = ["--tensorboard", "--wandb.mode", "offline", "--wandb.dir", "wandb-files", "--wandb.project", "p", "--wandb.tags", "a"]
+    assert main(["train", *SMALL, *words, "--output_dir", "one", "--quiet"]) == 0
+    assert list(Path("one/tensorboard").glob("events*"))
+    assert list((folder / "wandb-files").rglob("*.wandb"))
+
+
+# ---- own environments and learners ----
+
+
+@pytest.mark.parametrize("target", ["own_task:task", "own_task.py:task", "./own_task.py:task", "~/own_task.py:task"])
+def test_own_tasks_need_no_registration(target, folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    assert find_env(target).id == "own_task:task"
+    assert settings(["--env", target, "--env.rows", "2"]).env.items == [{"prompt": "say a 0"}, {"prompt": "say a 1"}]
+
+
+LEARNER = '''
+from dataclasses import dataclass
+from learners.reinforce import MAGRPO, MAGRPOConfig
+from learners.trainers import ReinforceTrainer
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig(MAGRPOConfig):
+    """Own.
+
+    Attributes:
+        twist: something new.
+    """
+    twist: float = 1.0
+
+class Own(MAGRPO):
+    """Own."""
+    config_class = OwnConfig
+
+class OwnTrainer(ReinforceTrainer):
+    """Own."""
+    learner_class = Own
+'''
+
+
+def test_learners_of_other_packages_are_found_by_entry_point(folder, monkeypatch, capsys):
+    (folder / "site").mkdir()
+    (folder / "site" / "own_learner.py").write_text(LEARNER)
+    info = folder / "site" / "own_learner-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-learner\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[llm_marl.learners]\nown = own_learner:OwnTrainer\nbroken = own_learner:Nothing\n")
+    monkeypatch.syspath_prepend(str(folder / "site"))
+    assert list_learners()[-2:] == ["broken", "own"]
+    assert main(["train", *SMALL, "--learner", "own", "--learner.twist", "2", "--output_dir", "one", "--quiet"]) == 0
+    assert yaml.safe_load(Path("one/config.yaml").read_text())["learner"]["twist"] == 2.0
+    capsys.readouterr()
+    assert main(["train", "--learner", "broken"]) == 2
+    assert "the learner broken (the distribution own-learner) cannot be loaded" in capsys.readouterr().err
+
+
+# ---- evaluate ----
+
+
+def test_evaluating_a_run_gives_its_last_evaluation_again(capsys):
+    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "one", "--json", "--num_samples", "3"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    last = [line for line in metrics("one") if "eval/turn_1/reward_mean" in line][-1]
+    assert result["return_mean"] == pytest.approx(last["eval/turn_1/expected_return"])
+    assert result["metrics"] == {name.removeprefix("eval/"): value for name, value in last.items() if name != "env_step"}
+    assert result["episodes"] == 3
+    assert main(["evaluate", "one", "--episodes", "1", "--split", "train", "--temperature", "0"]) == 0
+    shown = capsys.readouterr().out
+    assert "tell me about the sea." in shown
+    assert "tell me about the moon." not in shown
+    assert "temperature 0.0" in shown
+
+
+def test_evaluating_models_by_name(capsys):
+    words = ["--env", "matching-v0", "--env.num_turns", "2", "--num_samples", "2", "--max_new_tokens", "3"]
+    assert main(["evaluate", "tiny-random", "tiny-random", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "matching-v0: tiny-random" in shown
+    assert "turns" in shown
+    assert "turn_2/reward_mean" in shown
+
+
+# ---- envs and check ----
+
+
+def test_envs_lists_every_id_with_what_it_is(capsys):
+    assert main(["envs"]) == 0
+    shown = capsys.readouterr().out
+    assert [name for name in list_envs() if name not in shown] == []
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("env", [*list_envs(), "own_task:task"])
+def test_envs_shows_one_with_options_spaces_and_an_episode(env, capsys):
+    assert main(["envs", env, "--seed", "1"]) == 0
+    shown = capsys.readouterr().out
+    for option in find_env(env).options():
+        assert f"--env.{option}" in shown
+    assert "agent_0 acts in" in shown
+    assert "reward:" in shown
+
+
+def test_envs_shows_what_options_change(capsys):
+    assert main(["envs", "matching-v0", "--env.agents", "3", "--env.num_turns", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "at most 2" in shown
+    assert "agent_2 writes" in shown
+
+
+def test_check_passes_a_sound_task_and_audits_its_reward(capsys):
+    assert main(["check", "own_task:task", "--rows", "2", "--episodes_per_row", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "passed" in shown
+    for team in ("empty", "constant", "copied prompt", "longest", "random text", "random words"):
+        assert team in shown
+    assert "returns over 2 episodes" in shown
+    assert main(["check", "own_task:flat", "--rows", "1", "--episodes_per_row", "1"]) == 0
+    assert "warning: every team earns 1" in capsys.readouterr().out
+
+
+def test_check_fails_a_task_whose_reward_fails(capsys):
+    assert main(["check", "own_task:task", "--env.wrong"]) == 1
+    shown = capsys.readouterr().out
+    assert "FAIL" in shown
+    assert "no reward" in shown
+    assert "passed" not in shown
+
+
+# ---- help ----
+
+
+def test_every_option_has_help():
+    options = [
+        *(option for name in list_learners() for option in train_options(find_env("split-v0"), trainer_class(name))),
+        *(option for name in list_envs() for option in evaluate_options(find_env(name))),
+        *dataclass_options(CheckOptions),
+    ]
+    assert sorted({option.name for option in options if not option.help}) == []
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "envs", "check"])
+def test_help_of_a_command(command, capsys):
+    assert main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: llm-marl {command}")
+    if command == "train":
+        for option in train_options(find_env("length-ratio-v0"), trainer_class("magrpo")):
+            assert f"--{option.name.removesuffix('.name')}" in shown
+
+
+def test_help_and_version(capsys):
+    assert main([]) == main(["--help"]) == main(["--version"]) == 0
+    shown = capsys.readouterr().out
+    for command in ("train", "evaluate", "envs", "check"):
+        assert f"  {command}" in shown
+    assert "llm-marl 0." in shown
+
+
+def test_what_needs_no_model_loads_no_torch():
+    commands = [["--help"], ["--version"], ["envs"], ["envs", "split-v0"], ["check", "--help"], ["evaluate", "--help"]]
+    code = f"""import sys
+from learners.cli import main
+print([main(command) for command in {commands!r}], file=sys.stderr)
+sys.exit('torch' in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "[0, 0, 0, 0, 0, 0]\n")
+
+
+# ---- the main job ----
+
+
+@pytest.mark.slow
+def test_the_main_job_learns():
+    """The command without options, as a user runs it."""
+    done = subprocess.run([sys.executable, "-m", "learners.cli", "train"], capture_output=True, text=True, env=_without_network())
+    assert done.returncode == 0, done.stderr
+    (run,) = Path("runs").iterdir()
+    returns = [line["eval/turn_1/expected_return"] for line in metrics(run) if "eval/turn_1/expected_return" in line]
+    assert returns[0] < 0.6
+    assert returns[-1] >= 0.9
+    assert {path.name for path in run.iterdir()} >= {"config.yaml", "metrics.jsonl", "stream.jsonl", "plot.png", "agents"}
+
+
+def _without_network() -> dict[str, str]:
+    import os
+
+    # A proxy that answers nothing: whatever asked the network would fail.
+    return {**os.environ, "PYTHONPATH": str(ROOT), "https_proxy": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
