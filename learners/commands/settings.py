@@ -36,6 +36,7 @@ class RunOptions:
         centralized: one model writes every agent's text as tagged sections of one completion.
         output_dir: folder of the run; `runs/<env>-<learner>-<time>` by default.
         record: also write every env step to `stream.jsonl`.
+        plot: draw the curves to `plot.png` at the end.
         checkpoint_dir: where checkpoints go; `checkpoints` in the run's folder by default.
         checkpoint_interval: items between checkpoints; at the end of every epoch by default, 0 for none at all.
         checkpoint_total_limit: newest checkpoints that are kept; none keeps all.
@@ -54,6 +55,7 @@ class RunOptions:
     centralized: bool = False
     output_dir: str | None = None
     record: bool = True
+    plot: bool = True
     checkpoint_dir: str | None = None
     checkpoint_interval: int | None = None
     checkpoint_total_limit: int | None = 2

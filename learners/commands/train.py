@@ -225,7 +225,8 @@ def _log_last_evaluation(trainer: Any, steps: Sequence[EnvStep], folder: Path) -
 def _report(chosen: TrainSettings, folder: Path, before: Sequence[EnvStep], after: Sequence[EnvStep], out: Console) -> None:
     from learners.report import plot
 
-    plot(folder)
+    if chosen.run.plot:
+        plot(folder)
     if not chosen.run.quiet and before and after:
         out.print()
         show_comparison(out, before, after)

@@ -36,7 +36,7 @@ SMALL = [
         "2",
     ),
     *("--learner.num_train_epochs", "1", "--learner.eval_num_samples", "3", "--learner.eval_interval", "4"),
-    *("--learner.logging_steps", "1", "--env.items", "rows.jsonl", "--env.eval_items", "rows.jsonl"),
+    *("--learner.logging_steps", "1", "--plot", "false", "--env.items", "rows.jsonl", "--env.eval_items", "rows.jsonl"),
 ]
 
 OWN = '''
@@ -223,7 +223,7 @@ def test_printed_configs_give_the_same_config_again(folder, capsys):
 
 
 def test_a_run_leaves_a_folder_and_its_config_repeats_it(folder, capsys):
-    assert main(["train", *SMALL, "--output_dir", "one"]) == 0
+    assert main(["train", *SMALL, "--plot", "true", "--output_dir", "one"]) == 0
     shown = capsys.readouterr().out
     assert "evaluation before" in shown
     assert "evaluation after" in shown
@@ -234,7 +234,7 @@ def test_a_run_leaves_a_folder_and_its_config_repeats_it(folder, capsys):
     for agent in ("agent_0", "agent_1"):
         AutoModelForCausalLM.from_pretrained(f"one/agents/{agent}")
         AutoTokenizer.from_pretrained(f"one/agents/{agent}")
-    assert main(["train", "--config", "one/config.yaml", "--output_dir", "two", "--quiet"]) == 0
+    assert main(["train", "--config", "one/config.yaml", "--output_dir", "two", "--plot", "false", "--quiet"]) == 0
     assert metrics("one") == metrics("two")
     assert weights("one") == weights("two")
     assert len(weights("one")) == 2
@@ -259,8 +259,8 @@ def test_runs_without_a_name_get_folders_of_their_own(folder):
     runs = sorted(path.name for path in (folder / "runs").iterdir())
     assert len(runs) == 2
     assert all(name.startswith("length-ratio-v0-magrpo-") for name in runs)
-    # Nothing recorded and no checkpoints, as asked.
-    assert {path.name for path in (folder / "runs" / runs[0]).iterdir()} == {"config.yaml", "metrics.jsonl", "plot.png", "agents"}
+    # Nothing recorded, no checkpoints, no plot, as asked.
+    assert {path.name for path in (folder / "runs" / runs[0]).iterdir()} == {"config.yaml", "metrics.jsonl", "agents"}
 
 
 def test_a_resumed_run_ends_like_one_that_ran_through():
