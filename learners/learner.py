@@ -1,22 +1,31 @@
-"""What the trainer asks of a learner. There is no base class: any object with these members is one."""
+"""What the trainer asks of a learner, and a learner of a policy. No base classes: any object with these members will do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from llm_envs.types import AgentID, EnvStep, Metrics, Policy, RolloutSpec
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from learners.policy import TokenLogprobs
+from llm_envs.types import AgentID, Completion, EnvStep, Metrics, Policy, RolloutSpec
 
 
 @runtime_checkable
 class Learner(Protocol):
     """Turns env steps into better policies. `learners/reinforce.py` is the one to copy."""
 
-    policies: Mapping[AgentID, Policy]
-    """One for each agent of the env, in order. The collector acts with them."""
+    @property
+    def policies(self) -> Mapping[AgentID, Policy]:
+        """One for each agent of the env, in order. The collector acts with them."""
+        ...
 
-    rollout: RolloutSpec
-    """Samples a state, joint mode and early termination: what the collector does for this learner."""
+    @property
+    def rollout(self) -> RolloutSpec:
+        """Samples a state, joint mode and early termination: what the collector does for this learner."""
+        ...
 
     @property
     def states_until_update(self) -> int:
@@ -40,4 +49,36 @@ class Learner(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state. Raises ValueError, with nothing changed, if it does not fit."""
+        ...
+
+
+class TrainablePolicy(Policy, Protocol):
+    """A policy whose weights can be trained. `HFPolicy` is the one for Hugging Face models; another backend needs these members."""
+
+    def logprobs(self, completions: Sequence[Completion]) -> TokenLogprobs:
+        """Log-probabilities [B, T] under the current weights and the distribution sampled from, with gradient where enabled."""
+        ...
+
+    def micro_batches(self, completions: Sequence[Completion]) -> list[list[int]]:
+        """Positions of the completions in batches that are small enough to be scored with gradients."""
+        ...
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The trainable parameters, each once."""
+        ...
+
+    def reference(self, device: torch.device | str | None = None) -> Self:
+        """A frozen copy as of now: what a KL penalty compares with."""
+        ...
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Weights by name."""
+        ...
+
+    def check_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Refuse weights that do not fit, with a ValueError; changes nothing."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over weights in place."""
         ...

@@ -19,7 +19,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Shows items done, smoothed reward, env steps, speed, updates and time left.
+    """Shows items done, smoothed reward, env steps, speed and time left.
 
     A context manager: leaving it, by an exception too, gives the terminal back as it was.
 
@@ -61,14 +61,13 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._display.stop()
 
-    def advance(self, items: int, *, env_step: int, reward: float | None = None, updates: int | None = None) -> None:
+    def advance(self, items: int, *, env_step: int, reward: float | None = None) -> None:
         """Report items that were trained on.
 
         Args:
             items: how many more.
             env_step: of the run so far.
             reward: mean reward of these items.
-            updates: optimiser steps of the run so far.
         """
         self._done += items
         self._reports.append((self._clock(), self._done, env_step))
@@ -76,9 +75,7 @@ class Progress:
             self._status["reward"] = f"reward {self._reward.add(reward):.3f}"
         self._status["env steps"] = f"{env_step:,} env steps"
         self._status |= self._speed()
-        if updates is not None:
-            self._status["updates"] = f"{updates:,} updates"
-        order = ("reward", "evaluation", "env steps", "speed", "updates", "left")
+        order = ("reward", "evaluation", "env steps", "speed", "left")
         self._display.show(self._done, self._total, " · ".join(self._status[name] for name in order if name in self._status))
 
     def show_evaluation(self, values: Mapping[str, float]) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from learners import credit, losses
 from learners.batching import completion_metrics, completion_tree, sampled_logprobs, tree_completion
 from learners.config import TrainingConfig, require_choice, require_int, require_number
-from learners.policy import HFPolicy
+from learners.learner import TrainablePolicy
 from learners.teams import Team, check_same_teams, teams_of
 from llm_envs.rollouts import map_in_order
 from llm_envs.seeding import UPDATE, stream
@@ -151,10 +151,10 @@ class Reinforce:
 
     def __init__(
         self,
-        policies: Mapping[AgentID, HFPolicy],
+        policies: Mapping[AgentID, TrainablePolicy],
         config: ReinforceConfig | None = None,
         *,
-        references: Mapping[AgentID, HFPolicy] | None = None,
+        references: Mapping[AgentID, TrainablePolicy] | None = None,
         executor: Executor | None = None,
     ) -> None:
         self.policies = dict(policies)
@@ -233,7 +233,7 @@ class Reinforce:
 
     # ---- reference ----
 
-    def _frozen(self, references: Mapping[AgentID, HFPolicy] | None) -> dict[AgentID, HFPolicy]:
+    def _frozen(self, references: Mapping[AgentID, TrainablePolicy] | None) -> dict[AgentID, TrainablePolicy]:
         if references is not None:
             shared = [agent for agent in self.policies if references[agent] is self.policies[agent]]
             if shared:
@@ -251,8 +251,8 @@ class Reinforce:
             raise ValueError(f"reference_devices must be one device or one for each of {len(agents)} agents, got {list(devices)}")
         return dict(zip(agents, devices, strict=True))
 
-    def _distinct_references(self) -> list[tuple[AgentID, HFPolicy]]:
-        seen: dict[int, tuple[AgentID, HFPolicy]] = {}
+    def _distinct_references(self) -> list[tuple[AgentID, TrainablePolicy]]:
+        seen: dict[int, tuple[AgentID, TrainablePolicy]] = {}
         for agent, reference in self._references.items():
             seen.setdefault(id(reference), (agent, reference))
         return list(seen.values())
@@ -329,7 +329,7 @@ class Reinforce:
         lengths = [len(completion.token_ids) for sample in samples for completion in sample.completions]
         return losses.completion_weights(sizes, lengths, self.config.loss_aggregation)
 
-    def _loss(self, policy: HFPolicy, completions: Sequence[Completion], advantages: Tensor, weights: Tensor) -> Tensor:
+    def _loss(self, policy: TrainablePolicy, completions: Sequence[Completion], advantages: Tensor, weights: Tensor) -> Tensor:
         scored = policy.logprobs(completions)
         if self.config.ratio_clip_range is None:
             return losses.policy_gradient_loss(scored.logprobs, scored.mask, advantages, weights)
@@ -361,14 +361,14 @@ class MAReMax(Reinforce):
     config_class = MAReMaxConfig
 
 
-def _references_of(team: Team, devices: Mapping[AgentID, str | None]) -> dict[AgentID, HFPolicy]:
+def _references_of(team: Team, devices: Mapping[AgentID, str | None]) -> dict[AgentID, TrainablePolicy]:
     # Agents that share weights share the reference.
     reference = team.policy.reference(devices[team.agents[0]])
     return dict.fromkeys(team.agents, reference)
 
 
 @torch.no_grad()
-def _kl_of(reference: HFPolicy, completions: Sequence[Completion]) -> list[float]:
+def _kl_of(reference: TrainablePolicy, completions: Sequence[Completion]) -> list[float]:
     """[B] KL from the reference, nats: the estimate summed over each completion's tokens."""
     result = [0.0] * len(completions)
     for rows in reference.micro_batches(completions):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from learners.config import TrainingConfig
+from learners.learner import TrainablePolicy
 from learners.optim import PolicyOptimizer
-from learners.policy import HFPolicy
 from llm_envs.types import AgentID
 
 
@@ -25,7 +25,7 @@ class Team:
 
     name: str
     agents: tuple[AgentID, ...]
-    policy: HFPolicy
+    policy: TrainablePolicy
     optimizer: PolicyOptimizer
 
     def state_dict(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Team:
         self.optimizer.load_state_dict(state["optimizer"])
 
 
-def teams_of(policies: Mapping[AgentID, HFPolicy], config: TrainingConfig) -> list[Team]:
+def teams_of(policies: Mapping[AgentID, TrainablePolicy], config: TrainingConfig) -> list[Team]:
     """One team for each distinct policy object, in the order of its first agent, each with a fresh optimiser."""
     members: dict[int, list[AgentID]] = {}
     for agent, policy in policies.items():
@@ -49,7 +49,7 @@ def teams_of(policies: Mapping[AgentID, HFPolicy], config: TrainingConfig) -> li
     ]
 
 
-def optimizer_of(policy: HFPolicy, config: TrainingConfig) -> PolicyOptimizer:
+def optimizer_of(policy: TrainablePolicy, config: TrainingConfig) -> PolicyOptimizer:
     """AdamW over the policy's trainable parameters, as the config says."""
     return PolicyOptimizer(
         policy.parameters(),

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from learners import credit
 from learners.checkpoint import CheckpointStore
-from learners.compatibility import check_compatible, redact
+from learners.compatibility import check_compatible, fingerprint, redact
 from learners.config import TrainingConfig, require_int
 from learners.evaluation import EvalAggregator, EvalLogger, Evaluator, MetricsCallback
 from learners.learner import Learner
@@ -218,8 +218,7 @@ class Trainer:
         metadata = {
             "run_id": self._run_id,
             "output_dir": str(self.output_dir.resolve()),
-            "learner": type(self.learner).__name__,
-            "agents": list(self.env.possible_agents),
+            "identity": self._identity(),
             "config": redact(asdict(self.config)),
             "wandb": None if self._wandb is None else self._wandb.identity(),
         }
@@ -244,8 +243,7 @@ class Trainer:
         self.output_dir, self._resumed_logs = folder, logs
 
     def _load(self, tree: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-        identity = {"learner": type(self.learner).__name__, "agents": list(self.env.possible_agents)}
-        check_compatible({key: metadata[key] for key in identity}, identity)
+        check_compatible(metadata["identity"], self._identity())
         check_compatible(metadata["config"], redact(asdict(self.config)), MAY_CHANGE)
         if self.config.num_train_epochs < tree["position"]["epoch"]:
             raise ValueError(
@@ -260,6 +258,15 @@ class Trainer:
             self._wandb.resume(metadata["wandb"])
         restore_random_states(tree["random"])
 
+    def _identity(self) -> dict[str, Any]:
+        """What a resumed run must share with the one that was saved, beside the options."""
+        items = self.env.items
+        rows = {}
+        if has_length(items):
+            rows = {"items": len(items), "rows": fingerprint({"first": repr(items[0]), "last": repr(items[-1])})}  # type: ignore[arg-type, index]
+        agents = list(self.env.possible_agents)
+        return {"learner": type(self.learner).__name__, "agents": agents, "num_turns": self.env.num_turns, **rows}
+
     # ---- one epoch ----
 
     def _epoch(self, progress: Progress, store: CheckpointStore | None, interval: int | None) -> None:
@@ -270,9 +277,7 @@ class Trainer:
             if store is not None and interval is not None and self.position.item // interval > first // interval:
                 self._save(store)
         if self.position.item == 0:
-            raise ValueError(
-                f"the items gave no rows in epoch {self.position.epoch}: an iterable must restart when read again"
-            )
+            raise ValueError(f"the items gave no rows in epoch {self.position.epoch}: an iterable must restart when read again")
         self._log(self.learner.flush())
         self.position = Position(self.position.epoch + 1)
         if store is not None and (interval is None or self.position.epoch == self.config.num_train_epochs):

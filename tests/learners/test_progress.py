@@ -27,10 +27,10 @@ def test_away_from_a_terminal_a_line_is_shown_now_and_then():
     with Progress(1000, done=100, stream=stream, clock=clock) as progress:
         for second in range(1, 26):
             clock.now = float(second)
-            progress.advance(1, env_step=8 * second, reward=0.5, updates=second // 2)
+            progress.advance(1, env_step=8 * second, reward=0.5)
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "101/1,000 items · reward 0.500 · 8 env steps · 0 updates"
-    assert lines[1] == "111/1,000 items · reward 0.500 · 88 env steps · 8.0/s · 5 updates · 14:49 left"
+    assert lines[0] == "101/1,000 items · reward 0.500 · 8 env steps"
+    assert lines[1] == "111/1,000 items · reward 0.500 · 88 env steps · 8.0/s · 14:49 left"
     assert [line.split()[0] for line in lines] == ["101/1,000", "111/1,000", "121/1,000", "125/1,000"]
 
 
@@ -101,7 +101,7 @@ SCRIPT = """
     with Progress(total, done=0) as progress:
         for step in range(1, 4):
             print("printed by a reward")
-            progress.advance(1, env_step=4 * step, reward=0.5, updates=step)
+            progress.advance(1, env_step=4 * step, reward=0.5)
         progress.show_evaluation({"eval/turn_1/reward_mean": 0.25})
         if "failing" in sys.argv:
             raise RuntimeError("the reward failed")
@@ -139,7 +139,7 @@ def test_a_terminal_gets_a_bar_and_is_restored():
     pytest.importorskip("rich")
     seen, _, code = run_in_terminal()
     assert code == 0
-    for text in ("3/3 items", "reward 0.500", "12 env steps", "3 updates", "━", "printed by a reward", "evaluation return 0.250"):
+    for text in ("3/3 items", "reward 0.500", "12 env steps", "━", "printed by a reward", "evaluation return 0.250"):
         assert text in seen, text
     assert seen.count(HIDE) == seen.count(SHOW) == 1 and seen.index(SHOW) < seen.rindex("after")
 

@@ -229,6 +229,10 @@ def test_a_checkpoint_of_other_options_is_refused_before_anything_changes(make_t
     with pytest.raises(ValueError, match=r"num_generations.*2.*3"):
         other.train("latest", checkpoint_dir=first.output_dir / "checkpoints")
     assert all(torch.equal(a, b) for a, b in zip(before, weights(other), strict=True))
+    with pytest.raises(ValueError, match="items"):
+        make_trainer(config(), "rows", items=ITEMS[:4]).train("latest", checkpoint_dir=first.output_dir / "checkpoints")
+    with pytest.raises(ValueError, match="num_turns"):
+        make_trainer(config(), "turns", num_turns=2).train("latest", checkpoint_dir=first.output_dir / "checkpoints")
     shorter = make_trainer(config(num_train_epochs=1), "shorter")
     with pytest.raises(ValueError, match="num_train_epochs=1 is less than the 2 epochs already done"):
         shorter.train("latest", checkpoint_dir=first.output_dir / "checkpoints")
