@@ -1,8 +1,8 @@
 """How a causal language model is run: to draw completions, and to score them.
 
-A `Backend` hides the model. `CachedBackend` runs any Hugging Face model that keeps keys and values; `UncachedBackend` any causal model
-at all, at the price of reading every sequence again for every token; `learners.fast_decoder` has one for plain Llama and Qwen2 models.
-The weights are the model's own, so every call sees the latest optimiser step.
+A `Backend` hides the model. `CachedBackend` runs any Hugging Face model that keeps keys and values; `UncachedBackend` any causal
+model at all, at the price of reading every sequence again for every token; `learners.fast_decoder` has one for plain Llama and
+Qwen2 models. The weights are the model's own, so every call sees the latest optimiser step.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def scatter(scores: Tensor, row: Tensor, column: Tensor, shape: torch.Size) -> T
 class CachedBackend:
     """Any Hugging Face causal model with a plain cache of keys and values.
 
-    A prompt is read once; its cache is copied for each of its completions. Prompts are padded on the left with explicit positions, so
-    that models with learned positions, rotary models and sliding windows all see what they would see without padding.
+    A prompt is read once; its cache is copied for each of its completions. Prompts are padded on the left with explicit positions,
+    so that models with learned positions, rotary models and sliding windows all see what they would see without padding.
     """
 
     name = "cached"

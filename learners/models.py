@@ -1,6 +1,6 @@
 """Language models by name, folder or object, made into the policies of a team.
 
-Every agent gets its own copy of the weights unless it is given the same object as another. With LoRA the copies share one frozen base.
+Every agent gets its own copy of the weights, unless it is given the same object as another. With LoRA the copies share a base.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from learners.policy import HFPolicy, PromptOverflow, shared_copy
@@ -32,8 +33,8 @@ class ModelConfig:
     """How models are loaded and prepared.
 
     Attributes:
-        dtype: of the weights: a torch dtype, its name, or `auto` for that of the files. float32 by default: small steps of an optimiser
-            are lost in 16 bits.
+        dtype: of the weights: a torch dtype, its name, or `auto` for that of the files. float32 by default: small steps of an
+            optimiser are lost in 16 bits.
         torch_dtype: another name for `dtype`.
         attn_implementation: attention kernel, `sdpa`, `eager`, `flash_attention_2`, …; None leaves the library's choice.
         model_kwargs: further arguments of `from_pretrained`.
@@ -115,8 +116,8 @@ def load_policies(
     Args:
         agent_model: one model for all agents, each with a copy of its weights: hub identifier, folder, `tiny`, `tiny-random` or a
             loaded model (which the first agent gets itself).
-        agents: a model for each agent instead, kinds mixed at will. Built policies are used as they are, with their own sampling. The
-            same object twice is one policy shared by both agents; the same name twice is two copies.
+        agents: a model for each agent instead, kinds mixed at will. Built policies are used as they are, with their own sampling.
+            The same object twice is one policy shared by both agents; the same name twice is two copies.
         num_agents: size of the team; 2 if nothing else tells.
         tokenizer: one for all or one for each agent, name or object; by default what lies beside the model.
         model_config: see `ModelConfig`; an unknown key raises.
@@ -227,7 +228,7 @@ class _Loader:
             key = (name, device)
             if key not in self._bases:
                 self._bases[key] = self._fresh(name).requires_grad_(False).to(device)  # type: ignore[arg-type]
-            return shared_copy(self._bases[key]), self._tokenizers.get(name)
+            return cast("PreTrainedModel", shared_copy(self._bases[key])), self._tokenizers.get(name)
         return self._fresh(name).to(device), self._tokenizers.get(name)  # type: ignore[arg-type]
 
     def _fresh(self, name: str) -> PreTrainedModel:
@@ -236,7 +237,8 @@ class _Loader:
             return copy.deepcopy(self._read[name])
         if name in TINY_NAMES:
             model, self._tokenizers[name] = tiny_model(warm_start=name == "tiny")
-            model = model.to(self._config.weights_dtype) if isinstance(self._config.weights_dtype, torch.dtype) else model
+            if isinstance(self._config.weights_dtype, torch.dtype):
+                cast("nn.Module", model).to(self._config.weights_dtype)
         else:
             options: dict[str, object] = {"dtype": self._config.weights_dtype, **self._config.model_kwargs}
             if self._config.attn_implementation is not None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -94,7 +94,7 @@ class HFPolicy:
 
     def _room(self, sampling: SamplingConfig) -> Room:
         context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        vocabulary = self.model.get_input_embeddings().weight.shape[0]
+        vocabulary = cast("nn.Embedding", self.model.get_input_embeddings()).weight.shape[0]
         return Room(context if context and context > 0 else None, sampling.max_new_tokens, vocabulary)
 
     @property
@@ -128,16 +128,15 @@ class HFPolicy:
 
         With an adapter it is the base without it, which shares its weights with this policy as long as the device is the same.
         """
-        moves = device is not None and torch.device(device) != self.device
+        target = self.device if device is None else torch.device(device)
+        moves = target != self.device
         if self._adapted is None:
             model = copy.deepcopy(self.model)
         else:
             model = (copy.deepcopy if moves else shared_copy)(self._adapted).unload()  # type: ignore[operator]
         model.requires_grad_(False).eval()
-        if moves:
-            model.to(device)
         return HFPolicy(
-            model,
+            cast("nn.Module", model).to(target),  # type: ignore[arg-type]
             self.tokenizer,
             self.sampling,
             prompt_overflow=self.prompt_overflow,

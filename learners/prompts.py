@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from transformers import PreTrainedTokenizerBase
 
@@ -114,7 +114,7 @@ class PromptEncoder:
         return ids
 
     def _with_one_bos(self, ids: list[int]) -> list[int]:
-        bos = self._tokenizer.bos_token_id
+        bos = cast("int | None", self._tokenizer.bos_token_id)
         if bos is None or (ids and not self._starts_with_bos):
             return ids
         start = next((position for position, token in enumerate(ids) if token != bos), len(ids))
@@ -127,7 +127,7 @@ class PromptEncoder:
         if self._overflow == "error":
             raise ValueError(
                 f"a prompt of {len(ids)} tokens exceeds the {limit} that the context of {self._room.context} leaves beside "
-                f"max_new_tokens={self._room.max_new_tokens}; shorten it, lower max_new_tokens or set prompt_overflow='truncate_left'"
+                f"max_new_tokens={self._room.max_new_tokens}; shorten it, lower that or set prompt_overflow='truncate_left'"
             )
         if self.num_truncated == 0:
             warnings.warn(f"a prompt of {len(ids)} tokens was cut to {limit}; further ones are only counted", stacklevel=2)

@@ -1,8 +1,8 @@
 """Log-probabilities of tokens under the distribution they were sampled from, and their gradients.
 
-The gradient of log p(token) with respect to the logits is (onehot − p) / temperature inside the support and 0 outside. Knowing that, one
-pass over the vocabulary forward and one backward are enough; the library's cross-entropy takes several times as many, and for large
-vocabularies those passes are most of an update.
+The gradient of log p(token) with respect to the logits is (onehot − p) / temperature inside the support and 0 outside. With that
+one pass over the vocabulary forward and one backward are enough; the library's cross-entropy takes several times as many, and for
+large vocabularies those passes are most of an update.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A tiny language model, built in seconds on this machine: for demos, tests and first experiments without a download.
 
-`tiny` has about 0.35 million parameters, a byte-level vocabulary (any text can be read and written) and has seen a few thousand lines of
-a template grammar: it knows how to answer the prompts of the small built-in tasks, and nothing else. Reinforcement learning works on it
-within seconds. It is a toy: rewarded for length alone, its sentences grow by rows of dots before they grow by words.
+`tiny` has about 0.36 million parameters and a byte-level vocabulary (any text can be read and written), and has seen a few thousand
+lines of a template grammar: it knows how to answer the prompts of the small built-in tasks, and nothing else. Reinforcement
+learning works on it within seconds. It is a toy: rewarded for length alone, its sentences soon grow by repetition and rows of dots.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config
+from transformers.utils import logging
 
 from learners.decoding import choose_backend
 from learners.sampling import SamplingConfig
@@ -33,10 +35,18 @@ TINY_NAMES = ("tiny", "tiny-random")
 
 # What the warm start teaches. A task that wants sensible answers from the start uses exactly these prompts.
 DESCRIBE_PROMPT = "tell me about {topic}."
+DESCRIBE_AGAIN_PROMPT = "you wrote {mine} characters, the other {theirs}. " + DESCRIBE_PROMPT
 PICK_PROMPT = "pick one word: {words}"
-PICK_AGAIN_PROMPT = "you said {mine}. others said {theirs}. pick one word: {words}"
+PICK_AGAIN_PROMPT = "you said {mine}. others said {theirs}. " + PICK_PROMPT
 SPLIT_PROMPT = "parts: {parts}. list yours:"
-TOPICS = tuple(f"the {noun}" for noun in "sea moon river bird forest winter summer night star city garden mountain".split())
+SPLIT_AGAIN_PROMPT = "you listed {mine}. others listed {theirs}. " + SPLIT_PROMPT
+_NOUNS = """
+sea moon river bird forest winter summer night star city garden mountain rain snow wind fog ice fire sand clay stone iron
+glass wool bread milk salt honey tea rice corn apple cat dog bee ant frog crab whale owl fox wolf horse goat moss grass rose
+seed lake wave island cave hill sun cloud morning autumn boat bridge road wheel clock song map thunder dust copper butter
+pepper pear swan mouse deer fern valley spring train harbor lamp desert
+"""
+TOPICS = tuple(f"the {noun}" for noun in _NOUNS.split())
 WORDS = ("red", "blue", "green", "gold")
 PARTS = ("a", "b", "c", "d")
 
@@ -44,7 +54,7 @@ _VERSION = 1  # of the warm start: raise it when the same sources would give oth
 _END = "<end>"
 _VOCABULARY = 512
 _CHAT_TEMPLATE = "{{ messages | map(attribute='content') | join('\\n') }}"  # a conversation is its texts, one a line
-_SUBJECTS = ("{topic}", "{topic}", "{topic}", "a {adjective} {noun}", "the {adjective} {noun}", "every {noun}")
+_SUBJECTS = ("it", "{topic}", "a {adjective} {noun}", "the {adjective} {noun}")
 _PREDICATES = (
     "{verb}.",
     "{verb} {manner}.",
@@ -53,15 +63,19 @@ _PREDICATES = (
     "is {adjective} and {adjective}.",
     "{verb} {place} {manner}.",
 )
-_ADJECTIVES = "quiet cold warm old small bright wide green dark deep".split()
-_NOUNS = "sea bird cloud wind leaf stone child tree light wave".split()
-_VERBS = "sleeps waits sings falls shines grows turns moves rests dreams".split()
-_MANNERS = ("slowly", "softly", "all day", "with joy", "again", "alone")
-_PLACES = ("at night", "in the rain", "by the sea", "under the moon", "near the hill", "over the city")
+_FILLERS = {
+    "adjective": ("quiet", "cold", "warm", "old", "small", "bright", "wide", "green", "dark", "deep"),
+    "noun": ("sea", "bird", "cloud", "wind", "leaf", "stone", "child", "tree", "light", "wave"),
+    "verb": ("sleeps", "waits", "sings", "falls", "shines", "grows", "turns", "moves", "rests", "dreams"),
+    "manner": ("slowly", "softly", "all day", "with joy", "again", "alone"),
+    "place": ("at night", "in the rain", "by the sea", "under the moon", "near the hill", "over the city"),
+}
 
-_STEPS = 100
-_BATCH = 48
-_LEARNING_RATE = 6e-3
+_STEPS = 120
+_BATCH = 32
+_LEARNING_RATE = 5e-3
+# Four times the usual spread: with tied embeddings of a model this small, copying a word from the prompt is otherwise learned late.
+_INITIAL_STD = 0.08
 
 
 def tiny_model(
@@ -107,34 +121,49 @@ def _fingerprint() -> str:
 
 # Text
 
+_Choice = TypeVar("_Choice")
+
 
 def sample_line(rng: np.random.Generator) -> tuple[str, str]:
-    """A prompt and an answer to it, drawn from the grammar."""
-
-    def one(choices: tuple[str, ...] | list[str]) -> str:
-        return choices[rng.integers(len(choices))]
-
-    kind = rng.random()
-    if kind < 0.5:
-        topic = one(TOPICS)
-        answer = " ".join(_sentence(rng, topic) for _ in range(1 + rng.integers(2)))
-        return DESCRIBE_PROMPT.format(topic=topic), answer
-    if kind < 0.65:
-        return PICK_PROMPT.format(words=" ".join(WORDS)), one(WORDS)
-    if kind < 0.8:
-        theirs = " ".join(one(WORDS) for _ in range(1 + rng.integers(2)))
-        return PICK_AGAIN_PROMPT.format(mine=one(WORDS), theirs=theirs, words=" ".join(WORDS)), one(WORDS)
-    taken = [part for part in PARTS if rng.random() < 0.5] or [one(PARTS)]
-    return SPLIT_PROMPT.format(parts=" ".join(PARTS)), " ".join(taken)
+    """A prompt and an answer to it, drawn from the grammar; a fifth of the prompts begin with what was answered before."""
+    kind = _one(rng, (_describe, _describe, _describe, _pick, _split))
+    return kind(rng, rng.random() < 0.2 if kind is _describe else rng.random() < 0.5)
 
 
-def _sentence(rng: np.random.Generator, topic: str) -> str:
-    sentence = f"{_SUBJECTS[rng.integers(len(_SUBJECTS))]} {_PREDICATES[rng.integers(len(_PREDICATES))]}"
-    choices = {"adjective": _ADJECTIVES, "noun": _NOUNS, "verb": _VERBS, "manner": _MANNERS, "place": _PLACES, "topic": (topic,)}
-    for name, options in choices.items():
+def _one(rng: np.random.Generator, choices: Sequence[_Choice]) -> _Choice:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def _describe(rng: np.random.Generator, again: bool) -> tuple[str, str]:
+    topic = _one(rng, TOPICS)
+    answer = _sentence(rng, "{topic}", topic)
+    if rng.random() < 0.5:
+        answer += " " + _sentence(rng, _one(rng, _SUBJECTS), topic)
+    mine, theirs = rng.integers(1, 100, size=2)
+    return (DESCRIBE_AGAIN_PROMPT if again else DESCRIBE_PROMPT).format(topic=topic, mine=mine, theirs=theirs), answer
+
+
+def _sentence(rng: np.random.Generator, subject: str, topic: str) -> str:
+    sentence = f"{subject} {_one(rng, _PREDICATES)}".replace("{topic}", topic)
+    for name, options in _FILLERS.items():
         while (slot := f"{{{name}}}") in sentence:
-            sentence = sentence.replace(slot, options[rng.integers(len(options))], 1)
+            sentence = sentence.replace(slot, _one(rng, options), 1)
     return sentence
+
+
+def _pick(rng: np.random.Generator, again: bool) -> tuple[str, str]:
+    said = [_one(rng, (*WORDS, "nothing")) for _ in range(2 + rng.integers(2))]
+    prompt = (PICK_AGAIN_PROMPT if again else PICK_PROMPT).format(mine=said[0], theirs=" ".join(said[1:]), words=" ".join(WORDS))
+    return prompt, _one(rng, WORDS)
+
+
+def _split(rng: np.random.Generator, again: bool) -> tuple[str, str]:
+    def some(share: float) -> str:
+        return " ".join(part for part in PARTS if rng.random() < share)
+
+    mine, theirs = (some(0.5) or "nothing" for _ in range(2))
+    prompt = (SPLIT_AGAIN_PROMPT if again else SPLIT_PROMPT).format(mine=mine, theirs=theirs, parts=" ".join(PARTS))
+    return prompt, some(0.5) or _one(rng, PARTS)
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
@@ -165,9 +194,10 @@ def _random_model(seed: int, tokenizer: PreTrainedTokenizerFast) -> PreTrainedMo
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=2048,
+        initializer_range=_INITIAL_STD,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=tokenizer.convert_tokens_to_ids(_END),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -220,7 +250,8 @@ def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast] | Non
         return None
     if not intact:
         return None
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with _no_bars():
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
@@ -235,7 +266,8 @@ def _store(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerF
         )
         return
     try:
-        model.save_pretrained(staging)
+        with _no_bars():
+            model.save_pretrained(staging)
         tokenizer.save_pretrained(staging)
         digests = {path.name: _digest(path) for path in sorted(staging.iterdir())}
         (staging / "digests.json").write_text(json.dumps(digests, indent=1))
@@ -250,6 +282,18 @@ def _store(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerF
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         shutil.rmtree(staging.with_name(staging.name + "-damaged"), ignore_errors=True)
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without the library's progress bars: files of a megabyte need none."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _digest(path: Path) -> str:

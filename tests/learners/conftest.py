@@ -124,5 +124,5 @@ def tiny_model():
 
 @pytest.fixture
 def tiny_policy():
-    """`tiny_policy(arch, seed, sampling=, tokenizer=, policy={HFPolicy options}, **tiny_model options)`: 8 new tokens by default."""
+    """`tiny_policy(arch, seed, sampling=, tokenizer=, policy={HFPolicy options}, **tiny_model options)`: 8 new tokens at most."""
     return _tiny_policy
