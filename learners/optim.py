@@ -81,7 +81,7 @@ class PolicyOptimizer:
         else:
             self._optimizer = factory(self.parameters, learning_rate)
         self.updates = 0
-        self._drop()
+        self.discard()
 
     @property
     def learning_rate(self) -> float:
@@ -99,7 +99,7 @@ class PolicyOptimizer:
         """
         value = float(loss.detach())
         if not math.isfinite(value):
-            self._drop()
+            self.discard()
             raise FloatingPointError(f"the loss of update {self.updates + 1} is {value}; weights are unchanged")
         loss.backward()
         self._unfinished = True
@@ -139,7 +139,7 @@ class PolicyOptimizer:
             group["lr"] = self.learning_rate
         self._optimizer.step()
         self.updates += 1
-        self._drop()
+        self.discard()
         return norm
 
     def _checked_norm(self, gradients: Sequence[Tensor]) -> float:
@@ -151,11 +151,12 @@ class PolicyOptimizer:
             for position, parameter in enumerate(self.parameters)
             if parameter.grad is not None and not torch.isfinite(parameter.grad).all()
         ]
-        self._drop()
+        self.discard()
         where = f"parameters {', '.join(bad)}" if bad else "its norm, which overflows"
         raise FloatingPointError(f"the gradient of update {self.updates + 1} is {norm}, from {where}; weights are unchanged")
 
-    def _drop(self) -> None:
+    def discard(self) -> None:
+        """Forget the gradients gathered so far."""
         self._optimizer.zero_grad(set_to_none=True)
         self._mini_batches = 0
         self._unfinished = False
@@ -191,7 +192,7 @@ class PolicyOptimizer:
                 "param_groups": self._optimizer.state_dict()["param_groups"],
             }
         )
-        self._drop()
+        self.discard()
         for position, gradient in state["gradients"].items():
             parameter = self.parameters[int(position)]
             parameter.grad = gradient.to(device=parameter.device, dtype=parameter.dtype, copy=True)

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from learners import credit, losses
-from learners.batching import completion_metrics, completion_tree, sampled_logprobs, tree_completion
+from learners.batching import sampled_logprobs
 from learners.config import TrainingConfig, require_choice, require_int, require_number
 from learners.learner import TrainablePolicy
+from learners.nodes import Node, Sample, means, node_tree, tree_node, turn_metrics, update_metrics
+from learners.references import References
 from learners.teams import Team, check_same_teams, teams_of
 from llm_envs.rollouts import map_in_order
 from llm_envs.seeding import UPDATE, stream
@@ -110,29 +112,6 @@ class MAReMaxConfig(ReinforceConfig):
     advantage_mode: Literal["mean", "raw", "rloo", "max"] = "max"
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """What one agent did at one node: its K completions, what each is worth, and how far each left the reference."""
-
-    completions: tuple[Completion, ...]
-    advantages: tuple[float, ...]
-    kl: tuple[float, ...]
-    zero_spread: bool
-
-
-@dataclass(frozen=True)
-class _Node:
-    """One state's samples of all agents, and what is logged of it."""
-
-    turn: int
-    env_step: int
-    reward_mean: float
-    return_mean: float
-    terms: Mapping[str, float]
-    not_expanded: bool
-    samples: Mapping[AgentID, _Sample]
-
-
 class Reinforce:
     """A learner of the REINFORCE family. It fills a buffer with states and updates every agent when the buffer is full.
 
@@ -162,8 +141,9 @@ class Reinforce:
         self.rollout: RolloutSpec = self.config.rollout
         self._executor = executor
         self._teams = teams_of(self.policies, self.config)
-        self._references = self._frozen(references) if self.config.reference_kl_enabled else {}
-        self._buffer: list[_Node] = []
+        enabled = self.config.reference_kl_enabled
+        self._references = References(self._teams, self.config.reference_devices, references) if enabled else None
+        self._buffer: list[Node] = []
         self._updates = 0
 
     @property
@@ -185,11 +165,10 @@ class Reinforce:
         """
         returns = credit.tree_returns(steps, self.config.discount)
         groups = credit.groups(steps)
-        kl = {team.agents: self._reference_kl(team, groups) for team in self._teams} if self._references else {}
+        kl = {agent: self._reference_kl(agent, groups) for agent in self.policies}
         metrics: list[Metrics] = []
         for index, group in enumerate(groups):
-            penalties = {agent: rows[agent][index] for rows in kl.values() for agent in rows}
-            self._buffer.append(self._node(group, returns, penalties))
+            self._buffer.append(self._node(group, returns, {agent: kl[agent][index] for agent in self.policies}))
             if len(self._buffer) >= self.config.rollout_buffer_size:
                 metrics.extend(self._drain())
         return metrics
@@ -205,8 +184,8 @@ class Reinforce:
         """Weights, optimisers, references, buffer and counters, as a tree of tensors and plain values."""
         return {
             "teams": {team.name: team.state_dict() for team in self._teams},
-            "references": {agent: reference.state_dict() for agent, reference in self._distinct_references()},
-            "buffer": [_node_tree(node) for node in self._buffer],
+            "references": {} if self._references is None else self._references.state_dict(),
+            "buffer": [node_tree(node) for node in self._buffer],
             "updates": self._updates,
         }
 
@@ -217,78 +196,45 @@ class Reinforce:
             ValueError: if it belongs to other agents or models; nothing is changed then.
         """
         check_same_teams(self._teams, state["teams"])
-        references = dict(self._distinct_references())
-        if list(references) != list(state["references"]):
-            raise ValueError(
-                f"the checkpoint holds reference policies of {list(state['references'])}, this learner has {list(references)}"
-            )
-        for agent, reference in references.items():
-            reference.check_state_dict(state["references"][agent])
+        if self._references is not None:
+            self._references.check_state_dict(state["references"])
         for team in self._teams:
             team.load_state_dict(state["teams"][team.name])
-        for agent, reference in references.items():
-            reference.load_state_dict(state["references"][agent])
-        self._buffer = [_tree_node(tree) for tree in state["buffer"]]
+        if self._references is not None:
+            self._references.load_state_dict(state["references"])
+        self._buffer = [tree_node(tree) for tree in state["buffer"]]
         self._updates = state["updates"]
-
-    # ---- reference ----
-
-    def _frozen(self, references: Mapping[AgentID, TrainablePolicy] | None) -> dict[AgentID, TrainablePolicy]:
-        if references is not None:
-            shared = [agent for agent in self.policies if references[agent] is self.policies[agent]]
-            if shared:
-                raise ValueError(f"the reference of {', '.join(shared)} is the policy itself, so their KL would always be 0")
-            return dict(references)
-        devices = self._reference_devices()
-        return {agent: reference for team in self._teams for agent, reference in _references_of(team, devices).items()}
-
-    def _reference_devices(self) -> dict[AgentID, str | None]:
-        devices = self.config.reference_devices
-        agents = list(self.policies)
-        if devices is None or isinstance(devices, str):
-            return dict.fromkeys(agents, devices)
-        if len(devices) != len(agents):
-            raise ValueError(f"reference_devices must be one device or one for each of {len(agents)} agents, got {list(devices)}")
-        return dict(zip(agents, devices, strict=True))
-
-    def _distinct_references(self) -> list[tuple[AgentID, TrainablePolicy]]:
-        seen: dict[int, tuple[AgentID, TrainablePolicy]] = {}
-        for agent, reference in self._references.items():
-            seen.setdefault(id(reference), (agent, reference))
-        return list(seen.values())
-
-    def _reference_kl(self, team: Team, groups: Sequence[credit.Group]) -> dict[AgentID, list[tuple[float, ...]]]:
-        """For each agent of the team and each group: [K] KL of its completions from the reference, nats, summed over tokens."""
-        kl: dict[AgentID, list[tuple[float, ...]]] = {}
-        for agent in team.agents:
-            by_group = [credit.completions_of(group, agent) for group in groups]
-            completions = [completion for members in by_group for completion in members]
-            values = iter(_kl_of(self._references[agent], completions))
-            kl[agent] = [tuple(next(values) for _ in members) for members in by_group]
-        return kl
 
     # ---- credit ----
 
-    def _node(self, group: credit.Group, returns: credit.StepValues, kl: Mapping[AgentID, tuple[float, ...]]) -> _Node:
+    def _reference_kl(self, agent: AgentID, groups: Sequence[credit.Group]) -> list[tuple[float, ...]]:
+        """For each group: [K] KL of the agent's completions from the reference, nats; empty without one."""
+        if self._references is None:
+            return [()] * len(groups)
+        by_group = [credit.completions_of(group, agent) for group in groups]
+        values = iter(self._references.kl(agent, [completion for members in by_group for completion in members]))
+        return [tuple(next(values) for _ in members) for members in by_group]
+
+    def _node(self, group: credit.Group, returns: credit.StepValues, kl: Mapping[AgentID, tuple[float, ...]]) -> Node:
         rewards = credit.step_means(group.steps, credit.rewards_of(group.steps))[group.turn]
-        return _Node(
+        return Node(
             turn=group.turn,
             env_step=group.env_step,
             reward_mean=rewards,
             return_mean=credit.step_means(group.steps, returns)[group.turn],
             terms=credit.term_means(group.steps),
             not_expanded=all(step.next_state_id is None and not (step.terminated or step.truncated) for step in group.steps),
-            samples={agent: self._sample(group, returns, agent, kl.get(agent)) for agent in self.policies},
+            samples={agent: self._sample(group, returns, agent, kl[agent]) for agent in self.policies},
         )
 
-    def _sample(self, group: credit.Group, returns: credit.StepValues, agent: AgentID, kl: tuple[float, ...] | None) -> _Sample:
+    def _sample(self, group: credit.Group, returns: credit.StepValues, agent: AgentID, kl: tuple[float, ...]) -> Sample:
         completions = credit.completions_of(group, agent)
         credited = credit.completion_returns(group, returns, agent)
-        if kl is not None:
+        if kl:
             counts = credit.joint_action_counts(group, agent)
             credited = credit.subtract_reference_kl(credited, kl, counts, self.config.reference_kl_coef)
         advantages = credit.advantages(credited, self.config.advantage_mode, self.config.advantage_normalization)
-        return _Sample(tuple(completions), tuple(advantages), kl or (), credit.zero_spread(credited))
+        return Sample(tuple(completions), tuple(advantages), kl, credit.zero_spread(credited))
 
     # ---- update ----
 
@@ -300,18 +246,32 @@ class Reinforce:
             stream(UPDATE, (self.config.seed, self._updates)).permutation(len(nodes)) if size < len(nodes) else range(len(nodes))
         )
         batches = [[nodes[i] for i in order[start : start + size]] for start in range(0, len(nodes), size)]
-
-        def train(team: Team) -> dict[str, float]:
-            return _means([self._train(team, batch) for batch in batches])
-
-        values: dict[str, float] = {}
-        for team, trained in zip(self._teams, map_in_order(train, self._teams, self._executor), strict=True):
-            values.update({f"{team.name}/{name}": value for name, value in trained.items()})
+        trained = means([self._train(batch) for batch in batches])
         self._updates += 1
-        return [*_turn_metrics(nodes, self.config.reference_kl_coef), _update_metrics(nodes, list(self.policies), values)]
+        return [*turn_metrics(nodes, self.config.reference_kl_coef), update_metrics(nodes, list(self.policies), trained)]
 
-    def _train(self, team: Team, nodes: Sequence[_Node]) -> dict[str, float]:
-        """One mini-batch: accumulate the gradient in micro-batches, then let the optimiser step."""
+    def _train(self, nodes: Sequence[Node]) -> dict[str, float]:
+        """One mini-batch: every team's gradient, then every optimiser's step, so that a loss that fails changes no weights."""
+
+        def accumulate(team: Team) -> float:
+            return self._accumulate(team, nodes)
+
+        try:
+            totals = map_in_order(accumulate, self._teams, self._executor)
+        except FloatingPointError:
+            for team in self._teams:
+                team.optimizer.discard()
+            raise
+        values: dict[str, float] = {}
+        for team, total in zip(self._teams, totals, strict=True):
+            norm = team.optimizer.step()
+            values[f"{team.name}/loss"] = total
+            if norm is not None:
+                values[f"{team.name}/grad_norm"] = norm
+        return values
+
+    def _accumulate(self, team: Team, nodes: Sequence[Node]) -> float:
+        """Add the gradient of a mini-batch's loss in micro-batches; returns the loss."""
         samples = [node.samples[agent] for agent in team.agents for node in nodes]
         completions = [completion for sample in samples for completion in sample.completions]
         advantages = torch.tensor([value for sample in samples for value in sample.advantages], dtype=torch.float64)
@@ -321,10 +281,9 @@ class Reinforce:
             loss = self._loss(team.policy, [completions[row] for row in rows], advantages[rows], weights[rows])
             team.optimizer.backward(loss)
             total += loss.item()
-        stepped = team.optimizer.step()
-        return {"loss": total, **({} if stepped is None else {"grad_norm": stepped})}
+        return total
 
-    def _weights(self, samples: Sequence[_Sample]) -> Tensor:
+    def _weights(self, samples: Sequence[Sample]) -> Tensor:
         sizes = [len(sample.completions) for sample in samples]
         lengths = [len(completion.token_ids) for sample in samples for completion in sample.completions]
         return losses.completion_weights(sizes, lengths, self.config.loss_aggregation)
@@ -359,97 +318,3 @@ class MAReMax(Reinforce):
     """Multi-agent ReMax: `Reinforce` with the best completion of the group as baseline. After arXiv:2310.10505."""
 
     config_class = MAReMaxConfig
-
-
-def _references_of(team: Team, devices: Mapping[AgentID, str | None]) -> dict[AgentID, TrainablePolicy]:
-    # Agents that share weights share the reference.
-    reference = team.policy.reference(devices[team.agents[0]])
-    return dict.fromkeys(team.agents, reference)
-
-
-@torch.no_grad()
-def _kl_of(reference: TrainablePolicy, completions: Sequence[Completion]) -> list[float]:
-    """[B] KL from the reference, nats: the estimate summed over each completion's tokens."""
-    result = [0.0] * len(completions)
-    for rows in reference.micro_batches(completions):
-        batch = [completions[row] for row in rows]
-        scored = reference.logprobs(batch)
-        own = sampled_logprobs(batch, scored.mask.shape[1], scored.logprobs.device)
-        for row, value in zip(
-            rows, losses.masked_sum(losses.reference_kl(own, scored.logprobs), scored.mask).tolist(), strict=True
-        ):
-            result[row] = value
-    return result
-
-
-def _turn_metrics(nodes: Sequence[_Node], kl_coefficient: float) -> list[Metrics]:
-    """Rewards and returns of each turn among the nodes of an update, averaged over the nodes."""
-    metrics = []
-    for turn in sorted({node.turn for node in nodes}):
-        chosen = [node for node in nodes if node.turn == turn]
-        values = {
-            "reward_mean": _mean([node.reward_mean for node in chosen]),
-            "expected_return": _mean([node.return_mean for node in chosen]),
-            **{term: _mean([node.terms[term] for node in chosen]) for term in chosen[0].terms},
-        }
-        kl = [value for node in chosen for sample in node.samples.values() for value in sample.kl]
-        if kl:
-            values["reference_kl_mean"] = _mean(kl)
-            values["reference_kl_penalty_mean"] = kl_coefficient * _mean(kl)
-        named = {f"turn_{turn}/{name}": value for name, value in values.items()}
-        metrics.append(Metrics(max(node.env_step for node in chosen), named, group=f"turn_{turn}"))
-    return metrics
-
-
-def _update_metrics(nodes: Sequence[_Node], agents: Sequence[AgentID], trained: Mapping[str, float]) -> Metrics:
-    """What an update did: losses and gradient norms of the teams, lengths and entropies of the agents, shares of the nodes."""
-    values = dict(trained)
-    for agent in agents:
-        completions = [completion for node in nodes for completion in node.samples[agent].completions]
-        values.update({f"{agent}/{name}": value for name, value in completion_metrics(completions).items()})
-    values["zero_spread_share"] = _mean([float(sample.zero_spread) for node in nodes for sample in node.samples.values()])
-    values["not_expanded_share"] = _mean([float(node.not_expanded) for node in nodes])
-    return Metrics(max(node.env_step for node in nodes), values, group="update")
-
-
-def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: _mean([row[name] for row in rows if name in row]) for name in names}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _node_tree(node: _Node) -> dict[str, Any]:
-    samples = {
-        agent: {
-            "completions": [completion_tree(completion) for completion in sample.completions],
-            "advantages": sample.advantages,
-            "kl": sample.kl,
-            "zero_spread": sample.zero_spread,
-        }
-        for agent, sample in node.samples.items()
-    }
-    return {
-        "turn": node.turn,
-        "env_step": node.env_step,
-        "reward_mean": node.reward_mean,
-        "return_mean": node.return_mean,
-        "terms": dict(node.terms),
-        "not_expanded": node.not_expanded,
-        "samples": samples,
-    }
-
-
-def _tree_node(tree: Mapping[str, Any]) -> _Node:
-    samples = {
-        agent: _Sample(
-            tuple(tree_completion(completion) for completion in sample["completions"]),
-            tuple(sample["advantages"]),
-            tuple(sample["kl"]),
-            sample["zero_spread"],
-        )
-        for agent, sample in tree["samples"].items()
-    }
-    return _Node(**{**tree, "samples": samples})
