@@ -285,3 +285,9 @@ def mean(values: Sequence[float]) -> float:
     """Arithmetic mean; of equal values that value to the last bit."""
     # Taken from the first value, so that the mean of equal values is that value to the last bit.
     return values[0] + math.fsum(value - values[0] for value in values) / len(values)
+
+
+def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean of each name over the rows that have it."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: mean([row[name] for row in rows if name in row]) for name in names}

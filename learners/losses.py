@@ -133,6 +133,32 @@ def reference_kl(policy_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     return (torch.expm1(difference) - difference).clamp(min=0.0)
 
 
+def value_loss(values: Tensor, targets: Tensor) -> Tensor:
+    """[B] squared errors (y − v)².
+
+    Args:
+        values: [B] of the critic, with gradient.
+        targets: [B] reward units, no gradient.
+    """
+    return (values - _like(targets, values)) ** 2
+
+
+def clipped_value_loss(values: Tensor, old_values: Tensor, targets: Tensor, clip_range: float) -> Tensor:
+    """[B] the larger of the squared errors of v and of v kept within ε of its old value: max((y − v)², (y − v_old − clip(v − v_old))²).
+
+    Args:
+        values: [B] of the critic, with gradient.
+        old_values: [B] of the critic when the samples were collected, no gradient.
+        targets: [B] reward units, no gradient.
+        clip_range: ε > 0.
+
+    Source: the value clipping of PPO's reference implementation (arXiv:2005.12729, §2), without the factor ½.
+    """
+    old = _like(old_values, values)
+    clipped = old + (values - old).clamp(-clip_range, clip_range)
+    return torch.maximum(value_loss(values, targets), value_loss(clipped, targets))
+
+
 def _like(values: Tensor, logprobs: Tensor) -> Tensor:
     """The values without gradient, in the precision and at the place of the log-probabilities."""
     return values.detach().to(device=logprobs.device, dtype=logprobs.dtype)

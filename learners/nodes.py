@@ -64,12 +64,6 @@ def update_metrics(nodes: Sequence[Node], agents: Sequence[AgentID], trained: Ma
     return Metrics(max(node.env_step for node in nodes), values, group="update")
 
 
-def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean of each name over the rows that have it."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: mean([row[name] for row in rows if name in row]) for name in names}
-
-
 def node_tree(node: Node) -> dict[str, Any]:
     """The node as plain values, for a checkpoint."""
     samples = {

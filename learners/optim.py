@@ -43,6 +43,7 @@ class PolicyOptimizer:
         warmup_steps: int = 0,
         lr_decay_steps: int | None = None,
         gradient_accumulation_steps: int = 1,
+        at_other_rates: Sequence[tuple[Iterable[Parameter], float]] = (),
         factory: OptimizerFactory | None = None,
     ) -> None:
         """An optimiser at its first update.
@@ -58,17 +59,19 @@ class PolicyOptimizer:
             warmup_steps: updates.
             lr_decay_steps: updates.
             gradient_accumulation_steps: mini-batches an update.
+            at_other_rates: further parameters, each lot with the learning rate it has at its highest.
             factory: makes another optimiser than AdamW from parameters and learning rate; the Adam options are its own affair then.
 
         Raises:
             ValueError: nothing to train, a parameter given twice, or a schedule without its end.
         """
-        self.parameters = list(parameters)
+        groups = [(list(parameters), learning_rate), *((list(more), rate) for more, rate in at_other_rates)]
+        self.parameters = [parameter for group, _ in groups for parameter in group]
         if not self.parameters:
             raise ValueError("there are no parameters to train")
         if len({id(parameter) for parameter in self.parameters}) < len(self.parameters):
             raise ValueError("a parameter is given twice; tied weights count once")
-        self._learning_rate = learning_rate
+        self._rates = [rate for group, rate in groups if group]
         self._max_grad_norm = max_grad_norm
         self._schedule = (lr_scheduler_type, warmup_steps, lr_decay_steps)
         schedule_factor(0, *self._schedule)
@@ -76,7 +79,12 @@ class PolicyOptimizer:
         if factory is None:
             fused = all(parameter.device.type in ("cpu", "cuda") for parameter in self.parameters)
             self._optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-                self.parameters, lr=learning_rate, betas=adam_betas, eps=adam_epsilon, weight_decay=weight_decay, fused=fused
+                [{"params": group} for group, _ in groups if group],
+                lr=learning_rate,
+                betas=adam_betas,
+                eps=adam_epsilon,
+                weight_decay=weight_decay,
+                fused=fused,
             )
         else:
             self._optimizer = factory(self.parameters, learning_rate)
@@ -85,8 +93,8 @@ class PolicyOptimizer:
 
     @property
     def learning_rate(self) -> float:
-        """What the next update uses."""
-        return self._learning_rate * schedule_factor(self.updates, *self._schedule)
+        """What the next update uses, for the parameters without a rate of their own."""
+        return self._rates[0] * schedule_factor(self.updates, *self._schedule)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of a micro-batch's loss.
@@ -135,8 +143,9 @@ class PolicyOptimizer:
             for gradient in gradients:
                 gradient.mul_(self._max_grad_norm / norm)
         # Set each time from this object's own options: a rate changed between two runs holds after a resume.
-        for group in self._optimizer.param_groups:
-            group["lr"] = self.learning_rate
+        factor = schedule_factor(self.updates, *self._schedule)
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
         self._optimizer.step()
         self.updates += 1
         self.discard()

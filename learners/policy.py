@@ -144,6 +144,10 @@ class HFPolicy:
             micro_batch_tokens=self.micro_batch_tokens,
         )
 
+    def encode(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Token ids [B][P] that the model reads for prompts; see `learners.prompts.PromptEncoder`."""
+        return self._encoder.encode(prompts)
+
     # Drawing
 
     def generate(self, prompts: Sequence[str], n: int, keys: Sequence[Path]) -> list[list[Completion]]:
@@ -227,15 +231,11 @@ class HFPolicy:
         the number of completions.
         """
         sources = [completion.prompt_ids for completion in completions]
-        return batches(sources, [len(completion.token_ids) for completion in completions], self._micro_batch_budget())
-
-    def _micro_batch_budget(self) -> int:
-        if self.micro_batch_tokens is not None:
-            return self.micro_batch_tokens
-        config = self.model.config.get_text_config()
-        # About 30 numbers a layer and hidden unit are kept for the backward pass, and two logits for each token of the vocabulary.
-        per_token = 4 * (30 * config.num_hidden_layers * config.hidden_size + 2 * config.vocab_size)
-        return max(256, _ACTIVATION_BYTES.get(self.device.type, _ACTIVATION_BYTES["cuda"]) // per_token)
+        return batches(
+            sources,
+            [len(completion.token_ids) for completion in completions],
+            self.micro_batch_tokens or micro_batch_budget(self.model),
+        )
 
     # Weights
 
@@ -312,6 +312,14 @@ def _distinct(sources: Sequence[tuple[int, ...]]) -> tuple[list[tuple[int, ...]]
     prompts = list(dict.fromkeys(sources))
     place = {prompt: position for position, prompt in enumerate(prompts)}
     return prompts, [place[source] for source in sources]
+
+
+def micro_batch_budget(model: PreTrainedModel, *, logits: bool = True) -> int:
+    """Tokens whose activations fit what a training micro-batch may take; without `logits` the language-model head is left out."""
+    config = model.config.get_text_config()
+    # About 30 numbers a layer and hidden unit are kept for the backward pass, and two logits for each token of the vocabulary.
+    per_token = 4 * (30 * config.num_hidden_layers * config.hidden_size + (2 * config.vocab_size if logits else 0))
+    return max(256, _ACTIVATION_BYTES.get(model.device.type, _ACTIVATION_BYTES["cuda"]) // per_token)
 
 
 def batches(sources: Sequence[tuple[int, ...]], sizes: Sequence[int], budget: int) -> list[list[int]]:

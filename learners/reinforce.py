@@ -20,7 +20,7 @@ from learners import credit, losses
 from learners.batching import sampled_logprobs
 from learners.config import TrainingConfig, require_choice, require_int, require_number
 from learners.learner import TrainablePolicy
-from learners.nodes import Node, Sample, means, node_tree, tree_node, turn_metrics, update_metrics
+from learners.nodes import Node, Sample, node_tree, tree_node, turn_metrics, update_metrics
 from learners.references import References
 from learners.teams import Team, check_same_teams, teams_of
 from llm_envs.rollouts import map_in_order
@@ -246,7 +246,7 @@ class Reinforce:
             stream(UPDATE, (self.config.seed, self._updates)).permutation(len(nodes)) if size < len(nodes) else range(len(nodes))
         )
         batches = [[nodes[i] for i in order[start : start + size]] for start in range(0, len(nodes), size)]
-        trained = means([self._train(batch) for batch in batches])
+        trained = credit.means([self._train(batch) for batch in batches])
         self._updates += 1
         return [*turn_metrics(nodes, self.config.reference_kl_coef), update_metrics(nodes, list(self.policies), trained)]
 

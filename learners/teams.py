@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch import nn
 
 from learners.config import TrainingConfig
 from learners.learner import TrainablePolicy
@@ -38,22 +40,45 @@ class Team:
         self.optimizer.load_state_dict(state["optimizer"])
 
 
-def teams_of(policies: Mapping[AgentID, TrainablePolicy], config: TrainingConfig) -> list[Team]:
-    """One team for each distinct policy object, in the order of its first agent, each with a fresh optimiser."""
+def teams_of(
+    policies: Mapping[AgentID, TrainablePolicy],
+    config: TrainingConfig,
+    *,
+    heads: Mapping[AgentID, Sequence[nn.Parameter]] | None = None,
+    head_learning_rate: float | None = None,
+) -> list[Team]:
+    """One team for each distinct policy object, in the order of its first agent, each with a fresh optimiser.
+
+    Args:
+        policies: one for each agent.
+        config: of the optimisers.
+        heads: further parameters that are trained with an agent's policy; agents that share the policy share them.
+        head_learning_rate: of the heads; None trains them at the policy's rate.
+    """
     members: dict[int, list[AgentID]] = {}
     for agent, policy in policies.items():
         members.setdefault(id(policy), []).append(agent)
-    return [
-        Team("+".join(agents), tuple(agents), policies[agents[0]], optimizer_of(policies[agents[0]], config))
-        for agents in members.values()
-    ]
+    teams = []
+    for agents in members.values():
+        policy, head = policies[agents[0]], list((heads or {}).get(agents[0], ()))
+        rate = config.agent_learning_rate if head_learning_rate is None else head_learning_rate
+        optimizer = optimizer_of(policy.parameters(), config, at_other_rates=[(head, rate)] if head else [])
+        teams.append(Team("+".join(agents), tuple(agents), policy, optimizer))
+    return teams
 
 
-def optimizer_of(policy: TrainablePolicy, config: TrainingConfig) -> PolicyOptimizer:
-    """AdamW over the policy's trainable parameters, as the config says."""
+def optimizer_of(
+    parameters: Iterable[nn.Parameter],
+    config: TrainingConfig,
+    *,
+    learning_rate: float | None = None,
+    at_other_rates: Sequence[tuple[Iterable[nn.Parameter], float]] = (),
+) -> PolicyOptimizer:
+    """AdamW over parameters, as the config says; at `agent_learning_rate` unless another rate is given."""
     return PolicyOptimizer(
-        policy.parameters(),
-        learning_rate=config.agent_learning_rate,
+        parameters,
+        learning_rate=config.agent_learning_rate if learning_rate is None else learning_rate,
+        at_other_rates=at_other_rates,
         weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm,
         lr_scheduler_type=config.lr_scheduler_type,

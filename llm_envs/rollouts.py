@@ -222,6 +222,7 @@ def _records(env: BranchingEnv, node: _Node, numbering: Numbering, episode: int)
                 next_prompts=None if reached.terminated else reached.observations,
                 global_state=global_state,
                 infos=transition.infos,
+                next_global_state=env.global_state(reached) if reached.truncated and not reached.terminated else None,
             )
         )
     return records

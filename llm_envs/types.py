@@ -171,6 +171,8 @@ class EnvStep:
         next_prompts: what each agent reads next (also after a truncation); None after a termination.
         global_state: the state acted from as text: what a centralised critic may read.
         infos: of the transition.
+        next_global_state: the state reached as text, where a limit cut the episode there: a centralised critic bootstraps from it.
+            None elsewhere, since the next env step has it.
     """
 
     env_step: int
@@ -187,6 +189,7 @@ class EnvStep:
     next_prompts: Mapping[AgentID, str] | None
     global_state: str
     infos: Mapping[AgentID, Mapping[str, Any]] = field(default_factory=dict)
+    next_global_state: str | None = None
 
 
 JointMode: TypeAlias = Literal["aligned", "cross", "crossed"]

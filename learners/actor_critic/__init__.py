@@ -1,0 +1,1 @@
+"""Actor-critic learners: a critic for each agent (IAC), or one for the team (MAAC)."""
