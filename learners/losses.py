@@ -144,7 +144,9 @@ def value_loss(values: Tensor, targets: Tensor) -> Tensor:
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, targets: Tensor, clip_range: float) -> Tensor:
-    """[B] the larger of the squared errors of v and of v kept within ε of its old value: max((y − v)², (y − v_old − clip(v − v_old))²).
+    """[B] the larger of two squared errors, of v and of v kept within ε of its old value.
+
+    max((y − v)², (y − v_old − clip(v − v_old, −ε, ε))²)
 
     Args:
         values: [B] of the critic, with gradient.

@@ -50,8 +50,7 @@ class ValueHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Values [B] of hidden states [B, H], in float32 or better."""
-        weight = self.layers[0].weight
-        return self.layers(hidden.to(weight.dtype)).squeeze(-1)
+        return self.layers(hidden.to(next(self.parameters()).dtype)).squeeze(-1)
 
 
 class Critic:
@@ -145,7 +144,10 @@ class Critic:
         return batches([tuple(ids) for ids in sequences], [0] * len(sequences), budget)
 
     def parameters(self) -> list[nn.Parameter]:
-        """What is trained as the critic: head and body, without a language-model head that nothing reads; the head alone on an actor."""
+        """What is trained as the critic: head and body, without the language-model head, which nothing reads.
+
+        On an actor it is the head alone.
+        """
         return [*self.head_parameters(), *self.body_parameters()]
 
     def head_parameters(self) -> list[nn.Parameter]:
@@ -181,9 +183,8 @@ class Critic:
         theirs = {name: tuple(tensor.shape) for name, tensor in state.items()}
         if own != theirs:
             differing = sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
-            raise ValueError(
-                f"weights do not fit the critic: {', '.join(f'{n} {theirs.get(n)} for {own.get(n)}' for n in differing)}"
-            )
+            listed = ", ".join(f"{name} {theirs.get(name)} for {own.get(name)}" for name in differing)
+            raise ValueError(f"weights do not fit the critic: {listed}")
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over weights in place."""
@@ -193,15 +194,14 @@ class Critic:
                 tensor.copy_(state[name])
 
     def save(self, directory: Path | str) -> None:
-        """Write the value head, and model and tokenizer with it unless they are an actor's, into a folder `load_head` reads."""
+        """Write the value head, and model and tokenizer with it unless they are an actor's, into a folder `value_head` reads."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         if self.owns_model:
             self.model.save_pretrained(directory)
             self.tokenizer.save_pretrained(directory)
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in self.head.state_dict().items()}, directory / HEAD_FILE
-        )
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.head.state_dict().items()}
+        save_file(weights, directory / HEAD_FILE)
 
 
 def value_head(model: PreTrainedModel, folder: Path | str | None, hidden_dim: int | None, *, seed: int = 0) -> ValueHead:

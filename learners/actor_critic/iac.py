@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from learners import losses
+from learners.actor_critic.buffers import Buffers
 from learners.actor_critic.collecting import Ids, chain_samples, truncated_ends, values_of
 from learners.actor_critic.config import ActorCriticConfig
 from learners.actor_critic.critic import Critic, critic_optimizer
-from learners.actor_critic.samples import Sample, normalized, sample_tree, tree_sample, turn_metrics, update_metrics
+from learners.actor_critic.samples import Sample, turn_metrics, update_metrics
 from learners.actor_critic.updating import accumulate_actor, accumulate_critic, unclipped
 from learners.chains import chains
 from learners.config import require_int, require_number
@@ -30,7 +31,7 @@ from learners.optim import PolicyOptimizer
 from learners.references import References
 from learners.teams import Team, check_same_teams, teams_of
 from llm_envs.rollouts import map_in_order
-from llm_envs.seeding import PLAY, UPDATE, stream
+from llm_envs.seeding import PLAY
 from llm_envs.types import AgentID, Completion, EnvStep, Metrics, RolloutSpec
 
 
@@ -95,14 +96,13 @@ class IAC:
         )
         kl = self.config.reference_kl_enabled
         self._references = References(self._teams, self.config.reference_devices, references) if kl else None
-        self._buffers: dict[AgentID, list[Sample]] = {agent: [] for agent in self.policies}
+        self._buffers = Buffers(list(self.policies), self.config)
         self._updates = 0
 
     @property
     def states_until_update(self) -> int:
         """States that can still be collected before the next update changes the policies."""
-        missing = self.config.rollout_buffer_size - max(len(buffer) for buffer in self._buffers.values())
-        return max(1, -(-missing // self.config.num_generations))
+        return self._buffers.states_until_full
 
     def update(self, steps: Sequence[EnvStep]) -> list[Metrics]:
         """Fill the buffers with whole episodes, in order; step the optimisers after an episode that fills them.
@@ -114,17 +114,13 @@ class IAC:
         found = chains(steps)
         by_agent = {agent: self._samples(agent, found) for agent in self.policies}
         metrics: list[Metrics] = []
-        for index, chain in enumerate(found):
-            for agent, buffer in self._buffers.items():
-                buffer.extend(by_agent[agent][index])
-            ends = index + 1 == len(found) or found[index + 1][0].episode != chain[0].episode
-            if ends and len(next(iter(self._buffers.values()))) >= self.config.rollout_buffer_size:
-                metrics.extend(self._drain())
+        for _ in self._buffers.fill(found, by_agent):
+            metrics.extend(self._drain())
         return metrics
 
     def flush(self) -> list[Metrics]:
         """Update on what is left in the buffers and in unfinished accumulation windows: the end of an epoch."""
-        metrics = self._drain() if any(self._buffers.values()) else []
+        metrics = self._drain() if len(self._buffers) else []
         for optimizer in self._optimizers():
             optimizer.flush()
         return metrics
@@ -136,7 +132,7 @@ class IAC:
             "critics": {agent: critic.state_dict() for agent, critic in self.critics.items()},
             "critic_optimizers": {agent: optimizer.state_dict() for agent, optimizer in self._critic_optimizers.items()},
             "references": {} if self._references is None else self._references.state_dict(),
-            "buffers": {agent: [sample_tree(sample) for sample in samples] for agent, samples in self._buffers.items()},
+            "buffers": self._buffers.state_dict(),
             "updates": self._updates,
         }
 
@@ -159,7 +155,7 @@ class IAC:
             optimizer.load_state_dict(state["critic_optimizers"][agent])
         if self._references is not None:
             self._references.load_state_dict(state["references"])
-        self._buffers = {agent: [tree_sample(tree) for tree in state["buffers"][agent]] for agent in self.policies}
+        self._buffers.load_state_dict(state["buffers"])
         self._updates = state["updates"]
 
     def save_critics(self, directory: Path) -> None:
@@ -201,19 +197,10 @@ class IAC:
     # ---- update ----
 
     def _drain(self) -> list[Metrics]:
-        buffers, self._buffers = self._buffers, {agent: [] for agent in self.policies}
-        metrics = turn_metrics(buffers, self.config.reference_kl_coef)
-        ready = {a: normalized(s) if self.config.advantage_normalization else s for a, s in buffers.items()}
-        count = len(next(iter(ready.values())))
-        size = self.config.train_batch_size or count
-        order = stream(UPDATE, (self.config.seed, self._updates)).permutation(count) if size < count else range(count)
-        batches = [
-            {agent: [samples[i] for i in order[start : start + size]] for agent, samples in ready.items()}
-            for start in range(0, count, size)
-        ]
-        trained = means([self._train(batch) for batch in batches])
+        drained = self._buffers.drain()
+        trained = means([self._train(batch) for batch in self._buffers.mini_batches(drained, self._updates)])
         self._updates += 1
-        return [*metrics, update_metrics(buffers, trained)]
+        return [*turn_metrics(drained, self.config.reference_kl_coef), update_metrics(drained, trained)]
 
     def _train(self, batch: Mapping[AgentID, Sequence[Sample]]) -> dict[str, float]:
         """One mini-batch: all gradients first, then all steps, so that a loss that fails changes no weights."""
@@ -265,9 +252,8 @@ def _check_critics(policies: Mapping[AgentID, TrainablePolicy], critics: Mapping
         raise ValueError(f"IAC needs a critic for each of {', '.join(policies)}, got {', '.join(critics) or 'none'}")
     for agent, critic in critics.items():
         if critic.owns_model != separate:
-            raise ValueError(
-                f"use_separate_critic={separate}, but the critic of {agent} is {'a model of its own' if critic.owns_model else 'a head'}"
-            )
+            kind = "a model of its own" if critic.owns_model else "a head on the actor"
+            raise ValueError(f"use_separate_critic={separate}, but the critic of {agent} is {kind}")
     for agent, other in itertools.combinations(critics, 2):
         if critics[agent] is critics[other] and policies[agent] is not policies[other]:
             raise ValueError(f"{agent} and {other} share a critic but no policy; a critic for the team is MAAC's")

@@ -2,8 +2,8 @@
 
     δ_t = r_t + γ V(h_{t+1}) − V(h_t)      actors: −δ_t Σ log π_i(a_{i,t} | h_{i,t})      critic: (y_t − V(h_t))²
 
-with the joint history h, or Q(h, a) in place of V(h). Source: centralised critics, Lowe et al., arXiv:1706.02275; for language models
-arXiv:2601.21972; the counterfactual baseline COMA, arXiv:1705.08926, eq. 4. `docs/algorithms.md` lists the details.
+with the joint history h, or Q(h, a) in place of V(h). Source: centralised critics, Lowe et al., arXiv:1706.02275; for language
+models arXiv:2601.21972; the counterfactual baseline COMA, arXiv:1705.08926, eq. 4. `docs/algorithms.md` lists the details.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from learners.actor_critic.buffers import Buffers
 from learners.actor_critic.collecting import Ids, chain_samples, truncated_ends, values_of
 from learners.actor_critic.config import ActorCriticConfig
 from learners.actor_critic.critic import Critic, critic_optimizer
-from learners.actor_critic.samples import Sample, normalized, sample_tree, tree_sample, turn_metrics, update_metrics
+from learners.actor_critic.samples import Sample, turn_metrics, update_metrics
 from learners.actor_critic.updating import accumulate_actor, accumulate_critic, unclipped
 from learners.chains import chains
 from learners.config import require_choice
@@ -27,7 +28,7 @@ from learners.optim import PolicyOptimizer
 from learners.references import References
 from learners.teams import Team, check_same_teams, teams_of
 from llm_envs.rollouts import map_in_order
-from llm_envs.seeding import PLAY, UPDATE, stream
+from llm_envs.seeding import PLAY
 from llm_envs.types import AgentID, EnvStep, Metrics, RolloutSpec
 
 
@@ -36,8 +37,8 @@ class MAACConfig(ActorCriticConfig):
     """Options of MAAC.
 
     Attributes:
-        counterfactual_baseline: with `critic_type="q"`, an agent's advantage is the target less the mean of Q over its own K samples,
-            the others' actions fixed, in place of the target less Q.
+        counterfactual_baseline: with `critic_type="q"`, an agent's advantage is the target less the mean of Q over its own K
+            samples, the others' actions fixed, in place of the target less Q.
     """
 
     counterfactual_baseline: bool = False
@@ -52,7 +53,7 @@ class MAACConfig(ActorCriticConfig):
 
 
 class MAAC:
-    """Multi-agent actor-critic. It fills each agent's buffer with samples, then updates the agents, and the critic once on all of them.
+    """Multi-agent actor-critic. It fills each agent's buffer with samples, then updates the agents, and the critic once on all.
 
     Args:
         policies: one for each agent, in order.
@@ -87,14 +88,13 @@ class MAAC:
         self._critic_optimizer = critic_optimizer(critic, self.config)
         kl = self.config.reference_kl_enabled
         self._references = References(self._teams, self.config.reference_devices, references) if kl else None
-        self._buffers: dict[AgentID, list[Sample]] = {agent: [] for agent in self.policies}
+        self._buffers = Buffers(list(self.policies), self.config)
         self._updates = 0
 
     @property
     def states_until_update(self) -> int:
         """States that can still be collected before the next update changes the policies."""
-        missing = self.config.rollout_buffer_size - max(len(buffer) for buffer in self._buffers.values())
-        return max(1, -(-missing // self.config.num_generations))
+        return self._buffers.states_until_full
 
     def update(self, steps: Sequence[EnvStep]) -> list[Metrics]:
         """Fill the buffers with whole episodes, in order; step the optimisers after an episode that fills them.
@@ -114,17 +114,13 @@ class MAAC:
         if self.config.counterfactual_baseline:
             by_agent = {agent: self._counterfactual(agent, found, samples) for agent, samples in by_agent.items()}
         metrics: list[Metrics] = []
-        for index, chain in enumerate(found):
-            for agent, buffer in self._buffers.items():
-                buffer.extend(by_agent[agent][index])
-            ends = index + 1 == len(found) or found[index + 1][0].episode != chain[0].episode
-            if ends and len(next(iter(self._buffers.values()))) >= self.config.rollout_buffer_size:
-                metrics.extend(self._drain())
+        for _ in self._buffers.fill(found, by_agent):
+            metrics.extend(self._drain())
         return metrics
 
     def flush(self) -> list[Metrics]:
         """Update on what is left in the buffers and in unfinished accumulation windows: the end of an epoch."""
-        metrics = self._drain() if any(self._buffers.values()) else []
+        metrics = self._drain() if len(self._buffers) else []
         for optimizer in self._optimizers():
             optimizer.flush()
         return metrics
@@ -136,7 +132,7 @@ class MAAC:
             "critic": self.critic.state_dict(),
             "critic_optimizer": self._critic_optimizer.state_dict(),
             "references": {} if self._references is None else self._references.state_dict(),
-            "buffers": {agent: [sample_tree(sample) for sample in samples] for agent, samples in self._buffers.items()},
+            "buffers": self._buffers.state_dict(),
             "updates": self._updates,
         }
 
@@ -156,7 +152,7 @@ class MAAC:
         self._critic_optimizer.load_state_dict(state["critic_optimizer"])
         if self._references is not None:
             self._references.load_state_dict(state["references"])
-        self._buffers = {agent: [tree_sample(tree) for tree in state["buffers"][agent]] for agent in self.policies}
+        self._buffers.load_state_dict(state["buffers"])
         self._updates = state["updates"]
 
     def save_critics(self, directory: Path) -> None:
@@ -209,19 +205,10 @@ class MAAC:
     # ---- update ----
 
     def _drain(self) -> list[Metrics]:
-        buffers, self._buffers = self._buffers, {agent: [] for agent in self.policies}
-        metrics = turn_metrics(buffers, self.config.reference_kl_coef)
-        ready = {a: normalized(s) if self.config.advantage_normalization else s for a, s in buffers.items()}
-        count = len(next(iter(ready.values())))
-        size = self.config.train_batch_size or count
-        order = stream(UPDATE, (self.config.seed, self._updates)).permutation(count) if size < count else range(count)
-        batches = [
-            {agent: [samples[i] for i in order[start : start + size]] for agent, samples in ready.items()}
-            for start in range(0, count, size)
-        ]
-        trained = means([self._train(batch) for batch in batches])
+        drained = self._buffers.drain()
+        trained = means([self._train(batch) for batch in self._buffers.mini_batches(drained, self._updates)])
         self._updates += 1
-        return [*metrics, update_metrics(buffers, trained)]
+        return [*turn_metrics(drained, self.config.reference_kl_coef), update_metrics(drained, trained)]
 
     def _train(self, batch: Mapping[AgentID, Sequence[Sample]]) -> dict[str, float]:
         """One mini-batch: all gradients first, then all steps, so that a loss that fails changes no weights."""
