@@ -1,10 +1,8 @@
-"""Completions as tensors, as numbers to log, and as trees to store."""
+"""Completions as tensors and as numbers to log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -39,19 +37,3 @@ def completion_metrics(completions: Sequence[Completion]) -> dict[str, float]:
         "cut_share": sum(completion.finish_reason == "length" for completion in completions) / len(completions),
         "entropy": -sum(sum(completion.logprobs) for completion in completions) / tokens if tokens else 0.0,
     }
-
-
-def completion_tree(completion: Completion) -> dict[str, Any]:
-    """The completion as plain values, for a checkpoint."""
-    return asdict(completion)
-
-
-def tree_completion(tree: Mapping[str, Any]) -> Completion:
-    """The completion `completion_tree` was made of."""
-    return Completion(
-        text=tree["text"],
-        token_ids=tuple(tree["token_ids"]),
-        logprobs=tuple(tree["logprobs"]),
-        prompt_ids=tuple(tree["prompt_ids"]),
-        finish_reason=tree["finish_reason"],
-    )
