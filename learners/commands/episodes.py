@@ -66,7 +66,7 @@ def shared(steps: Sequence[EnvStep]) -> bool:
 
 
 def evaluation_rows(steps: Sequence[EnvStep], num_turns: int) -> list[tuple[str, str]]:
-    """Names and values of an evaluation: the return, each agent's if they differ, turns if there can be several, rewards and terms."""
+    """Names and values of an evaluation: the return, each agent's if they differ, turns if several can be, rewards and terms."""
     episodes = by_episode(steps)
     rows = [("return", str(estimate(episode_returns(steps))))]
     if not shared(steps):
