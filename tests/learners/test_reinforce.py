@@ -387,6 +387,17 @@ def test_a_state_of_another_team_is_refused_and_changes_nothing(make_policies):
     assert all(torch.equal(a, b) for a, b in zip(before, parameters_of(learner.policies), strict=True))
 
 
+def test_a_state_of_another_optimiser_is_refused_and_changes_nothing(make_policies):
+    """The same models, but the last agent of the saved run did not train its embeddings."""
+    other = make_policies(scale=3.0)
+    other[AGENTS[-1]].model.get_input_embeddings().requires_grad_(False)
+    learner = MAGRPO(make_policies(), config())
+    before = parameters_of(learner.policies)
+    with pytest.raises(ValueError, match=r"optimiser state of .* cannot be loaded"):
+        learner.load_state_dict(MAGRPO(other, config()).state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(before, parameters_of(learner.policies), strict=True))
+
+
 def test_a_reward_that_is_not_finite_raises_and_leaves_the_weights(make_policies):
     policies = make_policies()
     steps = [dataclasses.replace(step, rewards=dict.fromkeys(AGENTS, float("nan"))) for step in collected(policies)]
