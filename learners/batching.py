@@ -25,8 +25,8 @@ def sampled_logprobs(completions: Sequence[Completion], width: int, device: torc
 def completion_metrics(completions: Sequence[Completion]) -> dict[str, float]:
     """Length, share cut at the limit, and entropy of completions.
 
-    `completion_length` and its `_min` and `_max` count tokens, the end token included. `entropy` is −log-probability averaged over the
-    sampled tokens, nats: its expectation is the entropy of the distribution sampled from.
+    `completion_length` and its `_min` and `_max` count tokens, the end token included. `entropy` is −log-probability averaged over
+    the sampled tokens, nats: its expectation is the entropy of the distribution sampled from.
     """
     lengths = [len(completion.token_ids) for completion in completions]
     tokens = sum(lengths)
