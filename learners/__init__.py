@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from learners.checkpoint import CheckpointError, CheckpointStore
     from learners.config import TrainingConfig
     from learners.evaluation import EvalAggregator, EvalLogger, MetricsCallback, evaluation_episodes, evaluation_metrics
-    from learners.learner import Learner
+    from learners.learner import Learner, TrainablePolicy
     from learners.models import ModelConfig, load_policies
     from learners.optim import PolicyOptimizer
     from learners.policy import HFPolicy, TokenLogprobs
@@ -69,6 +69,7 @@ __all__ = [
     "Team",
     "TensorBoardSink",
     "TokenLogprobs",
+    "TrainablePolicy",
     "Trainer",
     "TrainingConfig",
     "WandbSink",
@@ -94,6 +95,7 @@ _HOMES = {
     "evaluation_episodes": "learners.evaluation",
     "evaluation_metrics": "learners.evaluation",
     "Learner": "learners.learner",
+    "TrainablePolicy": "learners.learner",
     "ModelConfig": "learners.models",
     "load_policies": "learners.models",
     "PolicyOptimizer": "learners.optim",

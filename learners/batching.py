@@ -1,10 +1,8 @@
-"""Completions as tensors, as numbers to log, and as trees to store."""
+"""Completions as tensors and as numbers to log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -27,8 +25,8 @@ def sampled_logprobs(completions: Sequence[Completion], width: int, device: torc
 def completion_metrics(completions: Sequence[Completion]) -> dict[str, float]:
     """Length, share cut at the limit, and entropy of completions.
 
-    `completion_length` and its `_min` and `_max` count tokens, the end token included. `entropy` is −log-probability averaged over the
-    sampled tokens, nats: its expectation is the entropy of the distribution sampled from.
+    `completion_length` and its `_min` and `_max` count tokens, the end token included. `entropy` is −log-probability averaged over
+    the sampled tokens, nats: its expectation is the entropy of the distribution sampled from.
     """
     lengths = [len(completion.token_ids) for completion in completions]
     tokens = sum(lengths)
@@ -39,19 +37,3 @@ def completion_metrics(completions: Sequence[Completion]) -> dict[str, float]:
         "cut_share": sum(completion.finish_reason == "length" for completion in completions) / len(completions),
         "entropy": -sum(sum(completion.logprobs) for completion in completions) / tokens if tokens else 0.0,
     }
-
-
-def completion_tree(completion: Completion) -> dict[str, Any]:
-    """The completion as plain values, for a checkpoint."""
-    return asdict(completion)
-
-
-def tree_completion(tree: Mapping[str, Any]) -> Completion:
-    """The completion `completion_tree` was made of."""
-    return Completion(
-        text=tree["text"],
-        token_ids=tuple(tree["token_ids"]),
-        logprobs=tuple(tree["logprobs"]),
-        prompt_ids=tuple(tree["prompt_ids"]),
-        finish_reason=tree["finish_reason"],
-    )

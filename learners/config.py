@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
-
-Devices: TypeAlias = "str | Sequence[str] | None"
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +35,13 @@ class TrainingConfig:
         eval_temperature: at evaluation; None as in training, 0 is greedy.
         shuffle: a fresh permutation of the items each epoch, drawn from `seed`.
         seed: of everything drawn in the run.
-        parallel_training: "none" for one device, "mp" for an explicit device for each agent, which then generate and update at once.
+        parallel_training: "none" for one device, "mp" for an explicit device for each agent; agents then generate and update at
+            once.
         agent_devices: one device, or one for each agent; None chooses.
-        dtype: of models loaded by name ("float32", "bfloat16", …); None as stored.
+        dtype: of models loaded by name ("float32", "bfloat16", …, "auto" as stored); None is what `model_config` says, or float32.
         prompt_overflow: "error" or "truncate_left" for prompts that leave no room for `max_new_tokens`.
-        micro_batch_tokens: most tokens, padding included, scored together in training: bounds memory; None derives it from the model.
+        micro_batch_tokens: most tokens, padding included, scored together in training: bounds memory; None derives it from the
+            model.
 
     Raises:
         ValueError: naming option, value and what is expected.
@@ -149,7 +149,8 @@ def require_number(
         and (at_most is None or value <= at_most)
     )
     if not fits:
-        raise ValueError(f"{option} must be a number {' and '.join(bounds)}{' or None' * optional}, got {value!r}")
+        wanted = f"a number {' and '.join(bounds)}" if bounds else "a finite number"
+        raise ValueError(f"{option} must be {wanted}{' or None' * optional}, got {value!r}")
 
 
 def require_choice(option: str, value: object, choices: Collection[object]) -> None:

@@ -60,10 +60,21 @@ def recomputes_activations(model: nn.Module) -> bool:
     return any(isinstance(module, GradientCheckpointingLayer) and module.gradient_checkpointing for module in model.modules())
 
 
+def _drops(module: nn.Module) -> bool:
+    """Whether the module drops units in training mode: a dropout layer, or attention with a rate of its own."""
+    rates = [vars(module).get(name) for name in ("p", "attention_dropout", "dropout")]
+    return any(isinstance(rate, float) and rate > 0 for rate in rates)
+
+
 @contextmanager
 def scoring_mode(model: nn.Module) -> Iterator[None]:
     """The model without dropout, every module's own training flag restored afterwards, also after an error."""
     flags = [(module, module.training) for module in model.modules()]
+    if torch.is_grad_enabled() and recomputes_activations(model) and any(_drops(module) for module, flag in flags if flag):
+        raise ValueError(
+            "gradient checkpointing recomputes in the backward pass, when the model is in its own mode again: "
+            "call model.eval(), else dropout would make the recomputed activations others"
+        )
     try:
         model.eval()
         for module, _ in flags:
@@ -246,6 +257,18 @@ class _CachedDecoding:
     def keep(self, rows: Tensor) -> None:
         self._cache.batch_select_indices(rows)
         self._real, self._length, self.logits = self._real[rows], self._length[rows], self.logits[rows]
+
+
+def align_weights(model: PreTrainedModel) -> PreTrainedModel:
+    """The model, its weights where products of matrices like them.
+
+    Weights read from a file lie where the file has them. Libraries then sum in another order, so that a copy of the model, or the
+    same weights built in memory, would differ in the last bits.
+    """
+    for parameter in model.parameters():
+        if parameter.device.type == "cpu" and parameter.data_ptr() % 64 != 0:
+            parameter.data = parameter.data.clone()
+    return model
 
 
 def choose_backend(model: PreTrainedModel, name: str = "auto") -> Backend:

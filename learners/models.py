@@ -6,6 +6,7 @@ Every agent gets its own copy of the weights, unless it is given the same object
 from __future__ import annotations
 
 import copy
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from learners.decoding import align_weights
 from learners.policy import HFPolicy, PromptOverflow, shared_copy
 from learners.sampling import SamplingConfig
 from learners.tiny import TINY_NAMES, tiny_model
@@ -23,6 +25,8 @@ from llm_envs.types import AgentID
 
 if TYPE_CHECKING:
     from peft import PeftModel
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json")
 
 ModelSource: TypeAlias = "str | Path | PreTrainedModel | PeftModel | HFPolicy"
 TokenizerSource: TypeAlias = "str | Path | PreTrainedTokenizerBase"
@@ -243,7 +247,7 @@ class _Loader:
             options: dict[str, object] = {"dtype": self._config.weights_dtype, **self._config.model_kwargs}
             if self._config.attn_implementation is not None:
                 options["attn_implementation"] = self._config.attn_implementation
-            model = _from_pretrained(AutoModelForCausalLM, "model", name, self._hub_options() | options)
+            model = align_weights(_from_pretrained(AutoModelForCausalLM, "model", name, self._hub_options() | options))
         self._read[name] = model
         return model
 
@@ -274,8 +278,18 @@ class _Loader:
                 self._tokenizers[name] = tiny_model(warm_start=False)[1]
             else:
                 options = self._hub_options() | dict(self._config.tokenizer_kwargs)
-                self._tokenizers[name] = _from_pretrained(AutoTokenizer, "tokenizer", name, options)
+                self._tokenizers[name] = _from_pretrained(_tokenizer_class(name), "tokenizer", name, options)
         return self._tokenizers[name]
+
+
+def _tokenizer_class(name: str) -> type:
+    """Who reads the tokenizer: beside some models the library takes any for their usual one, even if its file says otherwise."""
+    file = Path(name).expanduser() / "tokenizer_config.json"
+    if file.parent.is_dir() and not any((file.parent / part).is_file() for part in _TOKENIZER_FILES):
+        # The library would make an empty one of the model's usual kind.
+        raise ValueError(f"the folder {name!r} has no tokenizer: pass one")
+    written_as = json.loads(file.read_text()).get("tokenizer_class") if file.is_file() else None
+    return PreTrainedTokenizerFast if written_as in ("TokenizersBackend", "PreTrainedTokenizerFast") else AutoTokenizer
 
 
 def _from_pretrained(loader: type, kind: str, name: str, options: Mapping[str, object]):
@@ -314,4 +328,4 @@ def with_lora(model: PreTrainedModel, options: Mapping[str, object], seed: int =
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return get_peft_model(model, config)  # type: ignore[return-value]
+        return get_peft_model(model, config).eval()  # type: ignore[return-value]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from learners.batching import completion_metrics, completion_tree, tree_completion
+from learners.batching import completion_metrics
 from learners.credit import mean
 from llm_envs.types import AgentID, Completion, Metrics
 
@@ -66,35 +66,13 @@ def update_metrics(nodes: Sequence[Node], agents: Sequence[AgentID], trained: Ma
 
 def node_tree(node: Node) -> dict[str, Any]:
     """The node as plain values, for a checkpoint."""
-    samples = {
-        agent: {
-            "completions": [completion_tree(completion) for completion in sample.completions],
-            "advantages": sample.advantages,
-            "kl": sample.kl,
-            "zero_spread": sample.zero_spread,
-        }
-        for agent, sample in node.samples.items()
-    }
-    return {
-        "turn": node.turn,
-        "env_step": node.env_step,
-        "reward_mean": node.reward_mean,
-        "return_mean": node.return_mean,
-        "terms": dict(node.terms),
-        "not_expanded": node.not_expanded,
-        "samples": samples,
-    }
+    return asdict(node)
 
 
 def tree_node(tree: Mapping[str, Any]) -> Node:
     """The node that `node_tree` was made of."""
     samples = {
-        agent: Sample(
-            tuple(tree_completion(completion) for completion in sample["completions"]),
-            tuple(sample["advantages"]),
-            tuple(sample["kl"]),
-            sample["zero_spread"],
-        )
+        agent: Sample(**{**sample, "completions": tuple(Completion(**completion) for completion in sample["completions"])})
         for agent, sample in tree["samples"].items()
     }
     return Node(**{**tree, "samples": samples})

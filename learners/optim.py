@@ -186,15 +186,23 @@ class PolicyOptimizer:
             "gradients": {str(i): p.grad for i, p in enumerate(self.parameters) if p.grad is not None},
         }
 
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Refuse the state of other parameters; changes nothing.
+
+        Raises:
+            ValueError: their shapes differ.
+        """
+        shapes = [list(parameter.shape) for parameter in self.parameters]
+        if state["shapes"] != shapes:
+            raise ValueError(f"optimiser state of {_summary(state['shapes'])} cannot be loaded for {_summary(shapes)}")
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict`'s state; tensors are copied, to the device and precision of the parameters.
 
         Raises:
             ValueError: it is of other parameters. Nothing has changed then.
         """
-        shapes = [list(parameter.shape) for parameter in self.parameters]
-        if state["shapes"] != shapes:
-            raise ValueError(f"optimiser state of {_summary(state['shapes'])} cannot be loaded for {_summary(shapes)}")
+        self.check_state_dict(state)
         self._optimizer.load_state_dict(
             {
                 "state": {int(i): {k: _copied(v) for k, v in moments.items()} for i, moments in state["moments"].items()},

@@ -82,8 +82,7 @@ class ReinforceConfig(TrainingConfig):
     @property
     def rollout(self) -> RolloutSpec:
         """What the collector does for this learner."""
-        joint_mode = "aligned" if self.joint_mode == "aligned" else "cross"
-        return RolloutSpec(self.num_generations, joint_mode, self.early_termination_threshold)
+        return RolloutSpec(self.num_generations, self.joint_mode, self.early_termination_threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +222,7 @@ class Reinforce:
             reward_mean=rewards,
             return_mean=credit.step_means(group.steps, returns)[group.turn],
             terms=credit.term_means(group.steps),
-            not_expanded=all(step.next_state_id is None and not (step.terminated or step.truncated) for step in group.steps),
+            not_expanded=any(step.next_state_id is None and not (step.terminated or step.truncated) for step in group.steps),
             samples={agent: self._sample(group, returns, agent, kl[agent]) for agent in self.policies},
         )
 

@@ -34,8 +34,22 @@ class Team:
         """Weights and optimiser."""
         return {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
 
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Refuse weights or an optimiser's state that do not fit; changes nothing.
+
+        Raises:
+            ValueError: naming what differs.
+        """
+        self.policy.check_state_dict(state["policy"])
+        self.optimizer.check_state_dict(state["optimizer"])
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore both, in place."""
+        """Restore both, in place.
+
+        Raises:
+            ValueError: one of them does not fit; nothing is changed then.
+        """
+        self.check_state_dict(state)
         self.policy.load_state_dict(state["policy"])
         self.optimizer.load_state_dict(state["optimizer"])
 
@@ -89,13 +103,13 @@ def optimizer_of(
 
 
 def check_same_teams(teams: list[Team], state: Mapping[str, Any]) -> None:
-    """Refuse the saved teams of another team of agents, before anything is changed.
+    """Refuse the saved state of other teams, before anything is changed.
 
     Raises:
-        ValueError: naming both.
+        ValueError: naming what differs: the teams, their weights or their optimisers.
     """
     names = [team.name for team in teams]
     if names != list(state):
         raise ValueError(f"the checkpoint holds the teams {', '.join(state) or 'none'}, this learner has {', '.join(names)}")
     for team in teams:
-        team.policy.check_state_dict(state[team.name]["policy"])
+        team.check_state_dict(state[team.name])

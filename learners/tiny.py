@@ -23,10 +23,10 @@ from typing import TypeVar
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from learners.decoding import choose_backend
+from learners.decoding import align_weights, choose_backend
 from learners.sampling import SamplingConfig
 from llm_envs.seeding import UPDATE, stream
 
@@ -186,7 +186,8 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _random_model(seed: int, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
-    config = Qwen2Config(
+    # Not Qwen2: the library reads a tokenizer beside a Qwen2 model as Qwen's own, whatever it is.
+    config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=128,
         intermediate_size=256,
@@ -252,7 +253,7 @@ def _load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast] | Non
         return None
     with _no_bars():
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return model.eval(), AutoTokenizer.from_pretrained(folder)
+    return align_weights(model).eval(), AutoTokenizer.from_pretrained(folder)
 
 
 def _store(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:

@@ -138,6 +138,18 @@ def keyword_options(function: Callable[..., Any]) -> Options:
     return Options(defaults, open_ended=any(p.kind is p.VAR_KEYWORD for p in parameters))
 
 
+def owned(value: Any) -> Any:
+    """A copy of the value that a user's function may keep or change: nested mappings, lists, tuples and sets are copied with it.
+
+    Anything else is shared. Not `copy.deepcopy`: a row may hold what cannot be copied, or what is dear to copy.
+    """
+    if isinstance(value, Mapping):
+        return {key: owned(entry) for key, entry in value.items()}
+    if type(value) in (list, tuple, set):
+        return type(value)(map(owned, value))
+    return value
+
+
 def function_name(function: object) -> str:
     """A function's name for messages: its qualified name; a `partial`'s is its function's, another callable object's its type's."""
     inner = function.func if isinstance(function, functools.partial) else function

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from llm_envs.calling import SettledCall
+from llm_envs.calling import SettledCall, owned
 from llm_envs.spaces import clean_text, is_unicode
 from llm_envs.types import AgentID, ChatPrompt, Item
 
@@ -16,6 +17,9 @@ Formatter: TypeAlias = Callable[..., "str | Sequence[Mapping[str, Any]]"]
 def prompt_field(item: Item, external_prompts: str | None = None) -> str:
     """The row's `prompt`, or the external prompt where there is one: the default formatter."""
     return item["prompt"] if external_prompts is None else external_prompts
+
+
+_STAND_IN = "314159265358979323846"  # no text has it by chance, and no change of case or quoting changes it
 
 
 class Formatters:
@@ -50,18 +54,15 @@ class Formatters:
             external_prompt: given on from the transition, None at the start.
 
         Raises:
-            ValueError: naming row, field and agent, if the row lacks a field or holds None for its prompt, the formatter fails, or
-                its result is no prompt. The cause is kept.
+            ValueError: naming row, field and agent, if the row lacks a field, the formatter fails or writes a field's None into the
+                prompt, or its result is no prompt. The cause is kept.
         """
         call = self._calls[agent]
-        # Whatever a formatter makes of it, the text "None" must not be read by a model; data libraries fill in None for missing
-        # fields.
-        if "prompt" in item and item["prompt"] is None:
-            raise ValueError(f"item {item_index}: the field 'prompt', which the {call.name} may read, is None; give it a text")
         # On the first turn a formatter's own default stands; one without a default is told None.
         told = external_prompt is not None or "external_prompts" in call.required
+        keywords = {"external_prompts": external_prompt} if told else {}
         try:
-            prompt = call([dict(item)], {"external_prompts": external_prompt} if told else {})
+            prompt = call([owned(item)], keywords)
         except Exception as error:
             missing = error.args[0] if isinstance(error, KeyError) and error.args else None
             if isinstance(missing, str) and missing not in item:
@@ -69,8 +70,31 @@ class Formatters:
                 raise ValueError(
                     f"item {item_index} has no field {missing!r}, which the {call.name} needs; it has: {fields}"
                 ) from error
-            raise ValueError(f"{call.name} on item {item_index}: {type(error).__name__}: {error}") from error
+            fields = ", ".join(repr(field) for field, value in item.items() if value is None)
+            hint = f"; None in this row: {fields}" if fields else ""
+            raise ValueError(f"{call.name} on item {item_index}: {type(error).__name__}: {error}{hint}") from error
+        field = _written_none(call, item, keywords, prompt)
+        if field is not None:
+            raise ValueError(
+                f"item {item_index}: the field {field!r}, which the {call.name} writes, is None; "
+                "give it a text, or write something else in its place"
+            )
         return as_prompt(prompt, f"item {item_index}: what the {call.name} returns")
+
+
+def _written_none(call: SettledCall, item: Item, keywords: Mapping[str, Any], prompt: Any) -> str | None:
+    """The field of the row whose None the formatter wrote into the prompt; None if there is no such field.
+
+    Data libraries fill in None for missing fields, and a model must not read the text "None" for one. Whether a "None" comes from a
+    field is seen by putting something else there.
+    """
+    if prompt is not None and "None" not in str(prompt):
+        return None
+    for field in [field for field, value in item.items() if value is None]:
+        with contextlib.suppress(Exception):  # else it does something other than writing this field
+            if _STAND_IN in str(call([{**owned(item), field: _STAND_IN}], keywords)):
+                return field
+    return None
 
 
 def as_prompt(prompt: Any, source: str) -> str:

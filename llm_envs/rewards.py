@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from llm_envs.calling import SettledCall, function_name
+from llm_envs.calling import SettledCall, function_name, owned
 from llm_envs.types import AgentID, JointAction, State
 
 RewardFunction: TypeAlias = Callable[..., Any]
@@ -85,7 +85,7 @@ class Rewards:
 
     def _term(self, call: SettledCall, state: State, lists: list[list[str]], count: int) -> list[dict[AgentID, float]]:
         keywords: dict[str, Any] = {
-            "batch_items": [dict(state.item)],
+            "batch_items": [owned(state.item)],
             "prompts": [state.observations[agent] for agent in self.agents],
             "states": [state] * count,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from llm_envs.calling import SettledCall
+from llm_envs.calling import SettledCall, owned
 from llm_envs.formatters import as_prompt
 from llm_envs.types import AgentID, JointAction, State
 
@@ -52,7 +52,7 @@ class Transitions:
             TransitionError: naming function, item and turn; the cause is kept.
         """
         keywords: dict[str, Any] = {
-            "prompt": state.item.get("prompt"),
+            "prompt": owned(state.item.get("prompt")),
             "agent_completions": [action[agent] for agent in self.agents],
             "num_agents": len(self.agents),
             "prompt_history_per_agent": [
@@ -61,7 +61,7 @@ class Transitions:
             "response_history_per_agent": [
                 [turn.actions[agent] for turn in state.history] + [action[agent]] for agent in self.agents
             ],
-            "item": dict(state.item),
+            "item": owned(state.item),
             "rewards": [rewards[agent] for agent in self.agents],
             "turn": state.turn + 1,
             "state": state,

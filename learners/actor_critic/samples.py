@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from learners.batching import completion_metrics, tree_completion
+from learners.batching import completion_metrics
 from learners.chains import explained_variance
 from learners.credit import SPREAD_FLOOR, mean, spread
 from llm_envs.types import AgentID, Completion, Metrics
@@ -107,4 +107,4 @@ def sample_tree(sample: Sample) -> dict[str, Any]:
 
 def tree_sample(tree: Mapping[str, Any]) -> Sample:
     """The sample `sample_tree` was made of."""
-    return Sample(**{**tree, "read": tuple(tree["read"]), "completion": tree_completion(tree["completion"])})
+    return Sample(**{**tree, "read": tuple(tree["read"]), "completion": Completion(**tree["completion"])})

@@ -65,18 +65,16 @@ def shared(steps: Sequence[EnvStep]) -> bool:
     return all(len(set(step.rewards.values())) == 1 for step in steps)
 
 
-def evaluation_rows(steps: Sequence[EnvStep]) -> list[tuple[str, str]]:
-    """Names and values of an evaluation: the return, each agent's if they differ, turns, and what each turn's terms were."""
+def evaluation_rows(steps: Sequence[EnvStep], num_turns: int) -> list[tuple[str, str]]:
+    """Names and values of an evaluation: the return, each agent's if they differ, turns if several can be, rewards and terms."""
     episodes = by_episode(steps)
     rows = [("return", str(estimate(episode_returns(steps))))]
     if not shared(steps):
         rows += [(f"return of {agent}", str(value)) for agent, value in agent_returns(steps).items()]
-    turns = estimate([float(len(episode)) for episode in episodes])
-    several = max(len(episode) for episode in episodes) > 1
-    if several:
-        rows.append(("turns", str(turns)))
+    if num_turns > 1:
+        rows.append(("turns", str(estimate([float(len(episode)) for episode in episodes]))))
     # With one turn the reward is the return.
-    hidden = ("expected_return",) if several else ("expected_return", "reward_mean")
+    hidden = ("expected_return",) if num_turns > 1 else ("expected_return", "reward_mean")
     rows += [(name, number(value)) for name, value in evaluation_metrics(steps).items() if not name.endswith(hidden)]
     limit = [c.finish_reason == "length" for step in steps for c in step.completions.values()]
     rows.append(("completions cut at the limit", f"{100 * sum(limit) / len(limit):.0f} %"))
@@ -84,15 +82,15 @@ def evaluation_rows(steps: Sequence[EnvStep]) -> list[tuple[str, str]]:
     return rows
 
 
-def show_evaluation(console: Console, steps: Sequence[EnvStep]) -> None:
+def show_evaluation(console: Console, steps: Sequence[EnvStep], num_turns: int) -> None:
     """Print an evaluation as a table."""
-    print_table(console, evaluation_rows(steps), ("", "mean ± standard error"))
+    print_table(console, evaluation_rows(steps, num_turns), ("", "mean ± standard error"))
 
 
-def show_comparison(console: Console, before: Sequence[EnvStep], after: Sequence[EnvStep]) -> None:
+def show_comparison(console: Console, before: Sequence[EnvStep], after: Sequence[EnvStep], num_turns: int) -> None:
     """Print two evaluations beside each other."""
-    later = dict(evaluation_rows(after))
-    earlier = dict(evaluation_rows(before))
+    later = dict(evaluation_rows(after, num_turns))
+    earlier = dict(evaluation_rows(before, num_turns))
     names = list(dict.fromkeys([*earlier, *later]))
     print_table(console, [(name, earlier.get(name, ""), later.get(name, "")) for name in names], ("", "before", "after"))
 

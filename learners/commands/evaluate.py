@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-
 from learners.commands import presets
 from learners.commands.display import console, option_help
 from learners.commands.errors import UsageError, bad_input
@@ -98,7 +96,7 @@ def run(argv: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(_as_json(spec, subject, steps), indent=2, ensure_ascii=False))
     else:
-        _show(spec, subject, options, steps, console())
+        _show(spec, subject, options, steps, env.num_turns)
     return 0
 
 
@@ -208,14 +206,15 @@ def _limit(items: Any, options: EvaluateOptions) -> int:
     return len(items)
 
 
-def _show(spec: EnvSpec, subject: _Subject, options: EvaluateOptions, steps: Sequence[EnvStep], out: Console) -> None:
+def _show(spec: EnvSpec, subject: _Subject, options: EvaluateOptions, steps: Sequence[EnvStep], num_turns: int) -> None:
     from learners.commands.episodes import show_episodes, show_evaluation
 
     sampling = ", ".join(f"{name} {'none' if getattr(options, name) is None else getattr(options, name)}" for name in _SAMPLING)
+    out = console()
     out.print(f"{spec.id}: {', '.join(dict.fromkeys(subject.models))}", style="bold", soft_wrap=True)
     out.print(f"{options.split} items, seed {options.seed}, {sampling}")
     out.print()
-    show_evaluation(out, steps)
+    show_evaluation(out, steps, num_turns)
     if options.episodes:
         out.print()
         show_episodes(out, steps, options.episodes)

@@ -33,17 +33,17 @@ def values(preset: Literal["tiny", "none"], num_items: int | None) -> Mapping[st
     if preset == "none":
         return {}
     return {
-        "agent_learning_rate": 3e-4,
+        "agent_learning_rate": 5e-4,
         "weight_decay": 0.0,
         "max_grad_norm": 1.0,
         "num_generations": 8,
         "rollout_buffer_size": 4,
         "num_train_epochs": 1 if num_items is None else max(1, math.ceil(_ITEMS / num_items)),
-        "temperature": 1.0,
+        "temperature": 0.7,
         "top_p": 1.0,
         "top_k": None,
         "max_new_tokens": 48,
-        "eval_interval": 64,
+        "eval_interval": 32,
         "eval_num_samples": 16,
         "eval_batch_size": 16,
         "logging_steps": 32,

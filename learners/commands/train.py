@@ -229,7 +229,7 @@ def _report(chosen: TrainSettings, folder: Path, before: Sequence[EnvStep], afte
         plot(folder)
     if not chosen.run.quiet and before and after:
         out.print()
-        show_comparison(out, before, after)
+        show_comparison(out, before, after, chosen.env.num_turns)
         out.print()
         show_changes(out, before, after, _SHOWN)
         if chosen.env_id == MAIN_ENV:

@@ -171,7 +171,7 @@ def test_no_options_are_the_main_job():
 def test_what_the_user_sets_wins_over_the_preset(folder):
     (folder / "run.yaml").write_text("learner: {temperature: 0.5, num_generations: 3}")
     config = settings(["--config", "run.yaml", "--learner.num_generations", "2"]).config
-    assert (config.temperature, config.num_generations, config.agent_learning_rate) == (0.5, 2, 3e-4)
+    assert (config.temperature, config.num_generations, config.agent_learning_rate) == (0.5, 2, 5e-4)
 
 
 @pytest.mark.parametrize(

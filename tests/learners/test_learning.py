@@ -13,7 +13,7 @@ import llm_envs
 from learners.evaluation import evaluation_episodes, evaluation_metrics
 from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax
 from learners.sampling import SamplingConfig
-from learners.trainers import MAGRPOTrainer, MAREINFORCETrainer, MARLOOTrainer, MAReMaxTrainer
+from learners.trainers import MAGRPOTrainer, MAREINFORCETrainer, MAReMaxTrainer, MARLOOTrainer
 from llm_envs.rollouts import Numbering, collect
 from llm_envs.types import EnvStep
 from llm_envs.wrappers import JointAgent, TurnLimit

@@ -244,6 +244,23 @@ def test_zero_spread_and_not_expanded_shares(make_policies):
     assert (update["zero_spread_share"], update["not_expanded_share"]) == (1.0, 1.0)
 
 
+def test_a_state_that_was_stopped_counts_though_one_of_its_branches_had_ended(make_policies):
+    """Three branches: the first ends by itself, the other two are not expanded because 1.0 exceeds the threshold."""
+    calls = iter(range(3))
+    task = Task(
+        reward=lambda a, b: [1.0] * len(a),
+        items=[{"prompt": "x"}],
+        agents=AGENTS,
+        num_turns=2,
+        transition=lambda prompt: None if next(calls) == 0 else ["go on", "go on"],
+    )
+    policies = make_policies()
+    learner = MAGRPO(policies, config(rollout_buffer_size=1, early_termination_threshold=0.5))
+    steps = collect(TaskEnv(task), policies, task.items, learner.rollout)
+    assert [(step.terminated, step.next_state_id) for step in steps] == [(True, None), (False, None), (False, None)]
+    assert learner.update(steps)[-1].values["not_expanded_share"] == 1.0
+
+
 def test_discount_reaches_the_returns(make_policies):
     policies = make_policies()
     steps = collected(policies, turns=2, items=1)
@@ -367,6 +384,17 @@ def test_a_state_of_another_team_is_refused_and_changes_nothing(make_policies):
         learner.load_state_dict(state)
     with pytest.raises(ValueError, match="shape"):
         learner.load_state_dict(MAGRPO(make_policies(hidden=16), config()).state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(before, parameters_of(learner.policies), strict=True))
+
+
+def test_a_state_of_another_optimiser_is_refused_and_changes_nothing(make_policies):
+    """The same models, but the last agent of the saved run did not train its embeddings."""
+    other = make_policies(scale=3.0)
+    other[AGENTS[-1]].model.get_input_embeddings().requires_grad_(False)
+    learner = MAGRPO(make_policies(), config())
+    before = parameters_of(learner.policies)
+    with pytest.raises(ValueError, match=r"optimiser state of .* cannot be loaded"):
+        learner.load_state_dict(MAGRPO(other, config()).state_dict())
     assert all(torch.equal(a, b) for a, b in zip(before, parameters_of(learner.policies), strict=True))
 
 

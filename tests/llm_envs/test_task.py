@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 
 import numpy as np
@@ -154,6 +155,37 @@ def test_a_formatter_may_spoil_its_row():
     assert rows == [{"prompt": "a"}]
 
 
+def test_nested_fields_are_a_functions_own_too():
+    """A transition that appends to the row's conversation must not lengthen it for its siblings and for the next epoch."""
+    rows = [{"prompt": [{"role": "user", "content": "hi"}], "notes": {"seen": []}, "pair": ([1],)}]
+    before = copy.deepcopy(rows)
+
+    def formatter(item):
+        item["notes"]["seen"].append("formatter")
+        item["pair"][0].append(len(item["notes"]["seen"]))
+        return f"{item['prompt'][0]['content']} {item['notes']['seen']}"
+
+    def reward(first, second, batch_items):
+        batch_items[0]["notes"]["seen"].append("reward")
+        return [float(len(batch_items[0]["notes"]["seen"]))] * len(first)
+
+    def transition(prompt, item):
+        prompt.append({"role": "user", "content": "again"})
+        item["prompt"].clear()
+        return [prompt, str(item["notes"]["seen"])]
+
+    env = TaskEnv(
+        task(items=rows, formatters=formatter, reward=reward, num_turns=2, transition=transition, external_prompt_passthrough=True)
+    )
+    for _ in range(2):
+        env.reset(seed=0)
+        joint = [dict.fromkeys(env.possible_agents, "x")] * 2
+        for reached in env.branch(env.snapshot(), joint):
+            assert reached.rewards["agent_0"] == 1.0
+            assert reached.state.history[0].observations["agent_1"] == "hi ['formatter']"
+    assert rows == before
+
+
 def test_a_prompt_beyond_the_limit_is_an_error():
     env = TaskEnv(task(max_prompt_length=5, name="short"))
     env.reset(options={"item": 0})
@@ -197,9 +229,36 @@ def test_none_in_rows_never_becomes_the_text_none():
             observations, _ = env.reset(options={"item": index})
             assert "None" not in observations["agent_0"]["prompt"]
             act(env, "x", "y")
-        with pytest.raises(ValueError, match=r"item 2: the field 'prompt', which the formatter of agent_0 .* may read, is None"):
+        with pytest.raises(ValueError, match=r"item 2: the field 'prompt', which the formatter of agent_0 .* writes, is None"):
             env.reset(options={"item": 2})
     assert [{k: v for k, v in tests.items() if v is not None} for tests in seen] == [{"x": 1}, {"y": 2}] * 2
+
+
+@pytest.mark.parametrize(
+    "formatter",
+    [
+        lambda item: f"{item['prompt']} Context: {item['context']}",
+        lambda item: f"{item['prompt']} Context: {item['context']!r}",
+        lambda item: [{"role": "user", "content": f"{item['prompt']} {item.get('context')}"}],
+        lambda item: item["context"],
+    ],
+)
+def test_any_none_that_a_formatter_writes_is_an_error(formatter):
+    with pytest.raises(ValueError, match=r"item 1: the field 'context', which the formatter of agent_0 .* writes, is None"):
+        prompts(TaskEnv(task(items=[ROWS[0], {"id": None, "prompt": "b", "context": None}], formatters=formatter)), index=1)
+
+
+def test_a_none_that_no_formatter_writes_is_fine():
+    """Fields that other rows have may be None; the word may stand in a text of its own."""
+    row = {"prompt": None, "code": "return None", "context": None}
+    formatters = [lambda item: item["code"], lambda item: "with context" if item["context"] else f"{item['code']} # no context"]
+    env = TaskEnv(task(items=[row], formatters=formatters))
+    assert prompts(env) == {"agent_0": "return None", "agent_1": "return None # no context"}
+
+
+def test_a_formatter_that_trips_over_a_none_names_the_field():
+    with pytest.raises(ValueError, match=r"on item 0: AttributeError: .*; None in this row: 'context'"):
+        prompts(TaskEnv(task(items=[{"prompt": "a", "context": None}], formatters=lambda item: item["context"].upper())))
 
 
 def test_hugging_face_data_sets():

@@ -307,7 +307,9 @@ def test_length_ratio_rows():
     prompt = state.observations["agent_0"]
     assert isinstance(prompt, ChatPrompt)
     assert [message["content"] for message in prompt.messages] == ["why?", "you wrote 1 characters, the other 1."]
-    with pytest.raises(ValueError, match=r"item 2: the field 'prompt'.* is None"):
+    with pytest.raises(
+        ValueError, match=r"on item 2: .*needs the field 'topic' or 'prompt'.*; None in this row: 'topic', 'prompt'"
+    ):
         play(task, ["x", "y"], item=2)
     with pytest.raises(ValueError, match=r"needs the field 'topic' or 'prompt', got \{'text': 'why"):
         play(task, ["x", "y"], item=3)
@@ -324,8 +326,8 @@ def test_length_ratio_topics():
 def test_rows_from_a_data_library():
     """A Dataset fills fields that other rows have with None; a stream of rows has no length."""
     datasets = pytest.importorskip("datasets")
-    data = datasets.Dataset.from_list([{"topic": "the rain", "prompt": "not read"}, {"prompt": "why?"}])
-    assert data[1]["topic"] is None
+    data = datasets.Dataset.from_dict({"topic": ["the rain", None], "prompt": [None, "why?"]})
+    assert data[0]["prompt"] is data[1]["topic"] is None
     for items in (data, data.to_iterable_dataset()):
         env = TaskEnv(length_ratio.task(items=items))
         prompts = [env.initial(row, (0,)).observations["agent_0"] for row in items]
