@@ -11,6 +11,9 @@ from typing import Any, Final
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
+FAILURES: Final = (Exception, SystemExit)
+"""What counts as a failure of a user's function: also an exit, which would end the run as if it had succeeded."""
+
 
 class SettledCall:
     """A user's function together with the one way it is called: with `arguments`, and with those of `keywords` that it wants.
@@ -40,7 +43,8 @@ class SettledCall:
         self.name = f"{role} {function_name(function)}"
         self._arguments = tuple(arguments)
         self._keywords = tuple(keywords)
-        if any(map(inspect.iscoroutinefunction, (function, type(function).__call__))):
+        asynchronous = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+        if any(check(one) for check in asynchronous for one in (function, type(function).__call__)):
             raise TypeError(f"{self.name} is async: make it a plain function, nothing here awaits it")
         try:
             self._signature = inspect.signature(function)
@@ -77,15 +81,31 @@ class SettledCall:
 
     def _check(self, parameters: Sequence[inspect.Parameter], free: Sequence[inspect.Parameter]) -> None:
         given = ", ".join(self._arguments) or "no arguments"
+        offered = f"may name {', '.join(self._keywords)}" if self._keywords else "nothing else"
         unknown = [p.name for p in free if p.default is p.empty][len(self._arguments) :]
         unknown += [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p not in self._named and p.default is p.empty]
         if unknown:
             raise TypeError(
-                f"{self.name} requires {', '.join(map(repr, unknown))}, which it would not be given: "
-                f"it gets {given} and may name {', '.join(self._keywords)}"
+                f"{self.name} requires {', '.join(map(repr, unknown))}, which it would not be given: it gets {given} and {offered}"
             )
         if len(free) < len(self._arguments) and self._rest is None:
             raise TypeError(f"{self.name} takes {len(free)} of the {len(self._arguments)} arguments it is given: {given}")
+
+
+def check_arguments(function: Callable[..., Any], role: str, *arguments: str) -> None:
+    """Refuse a function that cannot be called with these arguments alone, by position.
+
+    One whose signature cannot be read, as of some written in C, is let pass.
+
+    Raises:
+        TypeError: as `SettledCall`.
+    """
+    if callable(function):
+        try:
+            inspect.signature(function)
+        except ValueError:
+            return
+    SettledCall(function, role=role, arguments=arguments, keywords=())
 
 
 def _settled_again(function: Callable[..., Any], role: str, arguments: Sequence[str], keywords: Sequence[str]) -> SettledCall:

@@ -287,6 +287,8 @@ class TaskEnv(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
     """
 
     def __init__(self, task: Task, *, render_mode: str | None = None) -> None:
+        if not isinstance(task, Task):
+            raise TypeError(f"task must be a Task, got {task!r}")
         super().__init__(
             task.agent_ids,
             num_turns=task.num_turns,

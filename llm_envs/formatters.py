@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from llm_envs.calling import SettledCall, owned
+from llm_envs.calling import FAILURES, SettledCall, owned
 from llm_envs.spaces import clean_text, is_unicode
 from llm_envs.types import AgentID, ChatPrompt, Item
 
@@ -63,7 +63,7 @@ class Formatters:
         keywords = {"external_prompts": external_prompt} if told else {}
         try:
             prompt = call([owned(item)], keywords)
-        except Exception as error:
+        except FAILURES as error:
             missing = error.args[0] if isinstance(error, KeyError) and error.args else None
             if isinstance(missing, str) and missing not in item:
                 fields = ", ".join(map(str, item))
@@ -91,7 +91,7 @@ def _written_none(call: SettledCall, item: Item, keywords: Mapping[str, Any], pr
     if prompt is not None and "None" not in str(prompt):
         return None
     for field in [field for field, value in item.items() if value is None]:
-        with contextlib.suppress(Exception):  # else it does something other than writing this field
+        with contextlib.suppress(*FAILURES):  # else it does something other than writing this field
             if _STAND_IN in str(call([{**owned(item), field: _STAND_IN}], keywords)):
                 return field
     return None

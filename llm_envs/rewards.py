@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from llm_envs.calling import SettledCall, function_name, owned
+from llm_envs.calling import FAILURES, SettledCall, function_name, owned
 from llm_envs.types import AgentID, JointAction, State
 
 RewardFunction: TypeAlias = Callable[..., Any]
@@ -57,7 +57,7 @@ class Rewards:
         self.agents = tuple(agents)
         self.named = isinstance(reward, Mapping)
         functions: dict[str, RewardFunction] = dict(reward) if isinstance(reward, Mapping) else {"": reward}
-        if not functions or not all(isinstance(term, str) for term in functions):
+        if not functions or (self.named and not all(isinstance(term, str) and term for term in functions)):
             raise ValueError(f"reward must be a function or at least one named term, got {reward!r}")
         arguments = [f"the list of {agent}'s completions" for agent in self.agents]
         self._calls: dict[str, SettledCall] = {}
@@ -79,9 +79,16 @@ class Rewards:
         scores = []
         for index in range(len(joint_actions)):
             terms = {term: row[index] for term, row in rows.items()}
-            total = {agent: math.fsum(self._factors[term] * terms[term][agent] for term in terms) for agent in self.agents}
-            scores.append(Score(total, terms if self.named else {}))
+            scores.append(Score(self._total(terms, state, joint_actions), terms if self.named else {}))
         return scores
+
+    def _total(self, terms: Mapping[str, Mapping[AgentID, float]], state: State, shown: object) -> dict[AgentID, float]:
+        factors = self._factors
+        try:
+            return {agent: _number(math.fsum(factors[term] * terms[term][agent] for term in terms)) for agent in self.agents}
+        except (ValueError, OverflowError) as error:
+            weighed = ", ".join(f"{term} · {factors[term]:g}: {dict(values)}" for term, values in terms.items())
+            raise reward_error(f"the sum of the reward's terms ({weighed})", state, shown, error) from error
 
     def _term(self, call: SettledCall, state: State, lists: list[list[str]], count: int) -> list[dict[AgentID, float]]:
         keywords: dict[str, Any] = {
@@ -93,11 +100,11 @@ class Rewards:
         arguments = [list(completions) for completions in lists]
         try:
             return reward_rows(call(arguments, keywords), count, self.agents)
-        except Exception as error:
+        except FAILURES as error:
             raise reward_error(call.name, state, lists, error) from error
 
 
-def reward_error(name: str, state: State, completions: object, cause: Exception) -> RewardError:
+def reward_error(name: str, state: State, completions: object, cause: BaseException) -> RewardError:
     """The error to raise from `cause`, saying whose fault it is and where."""
     text = repr(completions)
     shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(text)} characters)"
@@ -240,6 +247,6 @@ def processed(processor: RewardProcessor | None, rewards: Mapping[AgentID, float
         return dict(rewards)
     try:
         return {agent: _number(processor(reward)) for agent, reward in rewards.items()}
-    except Exception as error:
+    except FAILURES as error:
         name = f"reward processor {function_name(processor)}"
         raise RewardError(f"{name} on the rewards {dict(rewards)}, {state.place}: {type(error).__name__}: {error}") from error

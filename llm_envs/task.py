@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from llm_envs.calling import check_arguments
 from llm_envs.formatters import Formatter, Formatters
 from llm_envs.rewards import RewardFunction, RewardProcessor, Rewards
 from llm_envs.transitions import ExternalTransition, Transitions
@@ -61,10 +62,14 @@ class Task:
                 raise ValueError(f"{option} must be a whole number of at least 1, got {value!r}")
         if self.num_turns > 1 and self.transition is None:
             raise ValueError(f"num_turns={self.num_turns} needs a transition: what do the agents read in the second turn?")
-        if self.reward_processor is not None and not callable(self.reward_processor):
-            raise TypeError(f"reward_processor must be callable, got {self.reward_processor!r}")
-        if self.reference is not None and not callable(self.reference):
-            raise TypeError(f"reference must be callable, got {self.reference!r}")
+        if not isinstance(self.name, str):
+            raise TypeError(f"name must be a text, got {self.name!r}")
+        if not isinstance(self.external_prompt_passthrough, bool):
+            raise TypeError(f"external_prompt_passthrough must be True or False, got {self.external_prompt_passthrough!r}")
+        if self.reward_processor is not None:
+            check_arguments(self.reward_processor, "reward_processor", "a reward")
+        if self.reference is not None:
+            check_arguments(self.reference, "reference", "the item")
         check_items("items", self.items)
         if self.eval_items is not None:
             check_items("eval_items", self.eval_items)
@@ -101,23 +106,24 @@ def agent_names(agents: int | Sequence[AgentID]) -> tuple[AgentID, ...]:
         if agents < 1 or isinstance(agents, bool):
             raise ValueError(f"agents must be at least 1, got {agents}")
         return tuple(f"agent_{number}" for number in range(agents))
-    names = tuple(agents)
-    wrong = [name for name in names if not isinstance(name, str) or not _AGENT_NAME.fullmatch(name)]
-    if isinstance(agents, str) or not names or wrong:
+    # A set has no order that every process agrees on.
+    names = tuple(agents) if isinstance(agents, Sequence) and not isinstance(agents, str) else ()
+    if not names or not all(isinstance(name, str) and _AGENT_NAME.fullmatch(name) for name in names):
         raise ValueError(
-            f"agents must be a number or names of the form <role>_<number>, lower-case letters (writer_0), got {agents!r}"
+            "agents must be a number or names of the form <role>_<number>, lower-case letters (writer_0), in a list, "
+            f"got {agents!r}"
         )
     if len(set(names)) < len(names):
         raise ValueError(f"agents must have different names, got {names}")
-    return names
+    return tuple(map(str, names))
 
 
 def check_items(option: str, items: object) -> None:
     """Refuse what cannot give rows again and again.
 
     Raises:
-        ValueError: naming the option, for a text, a single row, an iterator, no iterable, no rows, or a first row that is no
-            mapping.
+        ValueError: naming the option, for a text, a single row, an iterator, no iterable, no rows, or a first row that is not there
+            or no mapping.
     """
     if isinstance(items, Iterator):
         raise ValueError(f"{option} must be iterable more than once, but {type(items).__name__} runs dry: make it a list of rows")
@@ -126,8 +132,13 @@ def check_items(option: str, items: object) -> None:
     if has_length(items):
         if len(items) == 0:
             raise ValueError(f"{option} has no rows")
-        if not isinstance(items[0], Mapping):
-            raise ValueError(f"{option} must hold mappings, but row 0 is {type(items[0]).__name__}: {items[0]!r}")
+        try:
+            first = items[0]
+        except Exception as error:
+            found = f"row 0 of {type(items).__name__} gives {type(error).__name__}: {error}"
+            raise ValueError(f"{option} must give its rows by position, but {found}") from error
+        if not isinstance(first, Mapping):
+            raise ValueError(f"{option} must hold mappings, but row 0 is {type(first).__name__}: {first!r}")
 
 
 def has_length(items: object) -> TypeGuard[Sequence[Item]]:

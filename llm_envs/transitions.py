@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from llm_envs.calling import SettledCall, owned
+from llm_envs.calling import FAILURES, SettledCall, owned
 from llm_envs.formatters import as_prompt
 from llm_envs.types import AgentID, JointAction, State
 
@@ -68,7 +68,7 @@ class Transitions:
         }
         try:
             return self._checked(self._call([], keywords))
-        except Exception as error:
+        except FAILURES as error:
             raise TransitionError(f"{self._call.name} on {state.place}: {type(error).__name__}: {error}") from error
 
     def _checked(self, prompts: Any) -> list[str] | None:

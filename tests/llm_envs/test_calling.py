@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import threading
+import types
 
 import pytest
 
-from llm_envs.calling import REQUIRED, SettledCall, function_name, keyword_options
+from llm_envs.calling import REQUIRED, SettledCall, check_arguments, function_name, keyword_options, owned
 
 A, B = ["a0", "a1"], ["b0", "b1"]
 KEYWORDS = {"batch_items": ["item"], "prompts": ["p", "q"], "states": ["s"]}
@@ -145,7 +147,10 @@ def test_async_functions_are_refused():
         async def __call__(self, a, b):
             return [0.0]
 
-    for function in (judged, Judge()):
+    async def streamed(a, b):
+        yield 0.0
+
+    for function in (judged, Judge(), streamed, functools.partial(streamed)):
         with pytest.raises(TypeError, match="is async"):
             settled(function)
 
@@ -190,6 +195,28 @@ def test_a_settled_call_survives_copies(function):
     for twin in (pickle.loads(pickle.dumps(call)), copy.deepcopy(call), copy.copy(call)):
         assert twin([A, B], KEYWORDS) == call([A, B], KEYWORDS)
         assert twin.name == call.name
+
+
+def test_arguments_are_checked_where_the_signature_can_be_read():
+    for fits in (plain, functools.partial(three, "x"), print, max):  # nobody can read max's
+        check_arguments(fits, "score", "the prompts", "the completions")
+    with pytest.raises(TypeError, match=r"score 'three' requires 'b', .*: it gets the prompts, the completions and nothing else"):
+        check_arguments(three, "score", "the prompts", "the completions")
+    with pytest.raises(TypeError, match="score 'plain' takes 2 of the 3 arguments it is given"):
+        check_arguments(plain, "score", "one", "two", "three")
+    with pytest.raises(TypeError, match="score must be callable, got 'plain'"):
+        check_arguments("plain", "score")
+
+
+def test_what_is_owned_can_be_changed_alone():
+    lock = threading.Lock()  # cannot be copied
+    row = {"nested": {"list": [1, (2, [3])], "set": {4}}, "lock": lock}
+    mine = owned(types.MappingProxyType(row))
+    assert mine == row
+    assert mine["lock"] is lock
+    mine["nested"]["list"][1][1].append(5)
+    mine["nested"]["set"].clear()
+    assert row["nested"] == {"list": [1, (2, [3])], "set": {4}}
 
 
 def test_names_in_messages():

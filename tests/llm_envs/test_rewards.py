@@ -150,6 +150,19 @@ def test_an_error_shows_a_row_from_elsewhere_and_cuts_long_completions():
     assert len(str(error.value)) < 1000
 
 
+def test_an_exit_inside_is_a_failure():
+    """Code that a model wrote may call exit(0); that must not end the run as if it had succeeded."""
+
+    def exits(*arguments):
+        raise SystemExit(0)
+
+    with pytest.raises(RewardError, match=r"exits' on item 4, turn 2.*SystemExit: 0") as error:
+        Rewards(exits, AGENTS)(STATE, TWO)
+    assert isinstance(error.value.__cause__, SystemExit)
+    with pytest.raises(RewardError, match=r"reward processor .*SystemExit: 0"):
+        processed(exits, {"writer_0": 1.0}, STATE)
+
+
 def test_interrupts_pass_through():
     def stopped(writer, critic):
         raise KeyboardInterrupt
@@ -228,6 +241,19 @@ def test_a_scaled_term_is_logged_as_it_is():
     assert score.total == dict.fromkeys(AGENTS, 3.0)
     assert score.terms["length"] == dict.fromkeys(AGENTS, 4.0)
     assert score.terms["style"] == dict.fromkeys(AGENTS, 2.0)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"big": scaled(1e300, lambda a, b: [1e300, 0])},
+        {"big": lambda a, b: [0, 1.7e308], "too": lambda a, b: [0, 1.7e308]},
+        {"big": scaled(1e300, lambda a, b: [1e300, 0]), "less": scaled(-1e300, lambda a, b: [1e300, 0])},
+    ],
+)
+def test_a_sum_that_is_not_finite_is_an_error(terms):
+    with pytest.raises(RewardError, match=r"sum of the reward's terms \(big.*\) on item 4, turn 2, completions"):
+        Rewards(terms, AGENTS)(STATE, TWO)
 
 
 def len2(a, b):

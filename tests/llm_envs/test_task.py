@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -16,6 +17,16 @@ ROWS = [{"prompt": "first"}, {"prompt": "second"}]
 
 def zero(*lists):
     return [0.0] * len(lists[0])
+
+
+class Frame:
+    """Columns by name, like a data frame."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, column):
+        return {"prompt": ["first", "second"]}[column]
 
 
 def task(**options):
@@ -60,8 +71,16 @@ def act(env, *texts):
         ({"agents": ["Writer_0"]}, "agents must be a number or names"),
         ({"agents": ["code_writer_0"]}, "agents must be a number or names"),
         ({"agents": ["writer_0", "writer_0"]}, "agents must have different names"),
+        ({"agents": 2.0}, "agents must be a number or names of the form .* got 2.0"),
+        ({"agents": None}, "agents must be a number or names of the form .* got None"),
+        ({"agents": {"a_0", "b_0"}}, "agents must be a number or names of the form .* in a list, got"),
+        ({"name": None}, "name must be a text, got None"),
+        ({"external_prompt_passthrough": "no"}, "external_prompt_passthrough must be True or False, got 'no'"),
         ({"reward_processor": 2}, "reward_processor must be callable, got 2"),
+        ({"reward_processor": lambda: 1}, "reward_processor .* takes 0 of the 1 arguments it is given: a reward"),
+        ({"reward_processor": lambda reward, scale: 1}, "reward_processor .*requires 'scale'"),
         ({"reference": "x"}, "reference must be callable, got 'x'"),
+        ({"reference": lambda: ["x", "y"]}, "reference .* takes 0 of the 1 arguments it is given: the item"),
         ({"reward": None}, "reward function must be callable, got None"),
         ({"reward": lambda one: [0]}, "takes 1 of the 2 arguments"),
         ({"formatters": [str]}, "formatters must be one function or one for each of 2 agents, got"),
@@ -71,6 +90,8 @@ def act(env, *texts):
         ({"formatters": lambda: ""}, "formatter of agent_0 .*takes 0 of the 1 arguments"),
         ({"transition": lambda history: None}, "external transition .*requires 'history'"),
         ({"transition": 3}, "external transition must be callable, got 3"),
+        ({"items": Frame()}, "items must give its rows by position, but row 0 of Frame gives KeyError: 0"),
+        ({"reward": {"": zero}}, "reward must be a function or at least one named term"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(options, message):
@@ -78,7 +99,19 @@ def test_a_wrong_option_is_refused_by_name(options, message):
         task(**options)
 
 
+def test_a_processor_without_a_readable_signature_is_taken():
+    assert task(reward_processor=math.log).reward_processor is math.log
+    assert task(reward_processor=np.tanh).reward_processor is np.tanh
+
+
+def test_only_a_task_makes_an_env():
+    for other in (None, {"items": ROWS}, zero):
+        with pytest.raises(TypeError, match="task must be a Task, got"):
+            TaskEnv(other)
+
+
 def test_names_of_agents():
+    assert [type(name) for name in agent_names([np.str_("solver_0"), "critic_0"])] == [str, str]
     assert agent_names(3) == ("agent_0", "agent_1", "agent_2")
     assert agent_names(["solver_0", "critic_0", "critic_1"]) == ("solver_0", "critic_0", "critic_1")
 
@@ -134,6 +167,18 @@ def test_a_missing_field_names_row_field_and_agent():
     second = TaskEnv(task(formatters=[lambda item: "fine", lambda item: item["topic"]]))
     with pytest.raises(ValueError, match=r"item 0 has no field 'topic', which the formatter of agent_1"):
         second.reset(options={"item": 0})
+
+
+def test_an_exit_inside_a_function_is_a_failure():
+    def exits(*arguments):
+        raise SystemExit(0)
+
+    with pytest.raises(ValueError, match="on item 0: SystemExit: 0"):
+        prompts(TaskEnv(task(formatters=exits)))
+    env = TaskEnv(task(num_turns=2, transition=exits))
+    env.reset(options={"item": 0})
+    with pytest.raises(TransitionError, match="on item 0, turn 1: SystemExit: 0"):
+        act(env, "x", "y")
 
 
 def test_a_formatter_that_fails_otherwise_keeps_its_cause():
