@@ -10,6 +10,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from learners.actor_critic.config import ActorCriticConfig
+    from learners.actor_critic.critic import Critic, ValueHead
+    from learners.actor_critic.iac import IAC, IACConfig
+    from learners.actor_critic.maac import MAAC, MAACConfig
+    from learners.actor_critic.trainers import ActorCriticTrainer, IACTrainer, MAACTrainer
     from learners.checkpoint import CheckpointError, CheckpointStore
     from learners.config import TrainingConfig
     from learners.evaluation import EvalAggregator, EvalLogger, MetricsCallback, evaluation_episodes, evaluation_metrics
@@ -36,19 +41,28 @@ if TYPE_CHECKING:
     from learners.tiny import tiny_model
     from learners.tracking import JsonlSink, Sink, TensorBoardSink, WandbSink, read_metrics
     from learners.trainer import Trainer
-    from learners.trainers import MAGRPOTrainer, MAREINFORCETrainer, MAReMaxTrainer, MARLOOTrainer, ReinforceTrainer
+    from learners.trainers import MAGRPOTrainer, MAREINFORCETrainer, MAReMaxTrainer, MARLOOTrainer, ReinforceTrainer, TeamTrainer
 
 __all__ = [
+    "IAC",
+    "MAAC",
     "MAGRPO",
     "MAREINFORCE",
     "MARLOO",
+    "ActorCriticConfig",
+    "ActorCriticTrainer",
     "CheckpointError",
     "CheckpointStore",
+    "Critic",
     "EvalAggregator",
     "EvalLogger",
     "HFPolicy",
+    "IACConfig",
+    "IACTrainer",
     "JsonlSink",
     "Learner",
+    "MAACConfig",
+    "MAACTrainer",
     "MAGRPOConfig",
     "MAGRPOTrainer",
     "MAREINFORCEConfig",
@@ -67,11 +81,13 @@ __all__ = [
     "SamplingConfig",
     "Sink",
     "Team",
+    "TeamTrainer",
     "TensorBoardSink",
     "TokenLogprobs",
     "TrainablePolicy",
     "Trainer",
     "TrainingConfig",
+    "ValueHead",
     "WandbSink",
     "evaluation_episodes",
     "evaluation_metrics",
@@ -86,6 +102,17 @@ __all__ = [
 ]
 
 _HOMES = {
+    "TeamTrainer": "learners.trainers",
+    "MAACTrainer": "learners.actor_critic.trainers",
+    "IACTrainer": "learners.actor_critic.trainers",
+    "ActorCriticTrainer": "learners.actor_critic.trainers",
+    "MAACConfig": "learners.actor_critic.maac",
+    "MAAC": "learners.actor_critic.maac",
+    "IACConfig": "learners.actor_critic.iac",
+    "IAC": "learners.actor_critic.iac",
+    "ValueHead": "learners.actor_critic.critic",
+    "Critic": "learners.actor_critic.critic",
+    "ActorCriticConfig": "learners.actor_critic.config",
     "CheckpointError": "learners.checkpoint",
     "CheckpointStore": "learners.checkpoint",
     "TrainingConfig": "learners.config",

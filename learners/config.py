@@ -108,6 +108,15 @@ class TrainingConfig:
         if self.parallel_training == "mp" and (self.agent_devices is None or isinstance(self.agent_devices, str)):
             raise ValueError(f"parallel_training='mp' needs agent_devices with a device for each agent, got {self.agent_devices!r}")
 
+    def check_num_turns(self, num_turns: int) -> None:
+        """Refuse an env with another number of turns than the config says.
+
+        Raises:
+            ValueError: naming both.
+        """
+        if self.num_turns not in (None, num_turns):
+            raise ValueError(f"args.num_turns={self.num_turns}, but the env has num_turns={num_turns}")
+
 
 def require_int(option: str, value: object, at_least: int, *, optional: bool = False) -> None:
     """Refuse anything but a whole number of at least `at_least` (or None if optional).

@@ -60,10 +60,10 @@ class PolicyOptimizer:
             lr_decay_steps: updates.
             gradient_accumulation_steps: mini-batches an update.
             at_other_rates: further parameters, each lot with the learning rate it has at its highest.
-            factory: makes another optimiser than AdamW from parameters and learning rate; the Adam options are its own affair then.
+            factory: makes another optimiser than AdamW from parameters and one learning rate; the Adam options are its own affair.
 
         Raises:
-            ValueError: nothing to train, a parameter given twice, or a schedule without its end.
+            ValueError: nothing to train, a parameter given twice, a schedule without its end, or several rates for a `factory`.
         """
         groups = [(list(parameters), learning_rate), *((list(more), rate) for more, rate in at_other_rates)]
         self.parameters = [parameter for group, _ in groups for parameter in group]
@@ -86,6 +86,8 @@ class PolicyOptimizer:
                 weight_decay=weight_decay,
                 fused=fused,
             )
+        elif len(self._rates) > 1:
+            raise ValueError(f"a factory makes an optimiser with one learning rate, got {self._rates}")
         else:
             self._optimizer = factory(self.parameters, learning_rate)
         self.updates = 0
@@ -118,9 +120,7 @@ class PolicyOptimizer:
         Raises:
             FloatingPointError: the gradient is NaN or infinite.
         """
-        self._mini_batches += 1
-        self._unfinished = False
-        return self._update() if self._mini_batches >= self._window else None
+        return step_together([self])[0]
 
     def flush(self) -> float | None:
         """Update with the mini-batches that are waiting; the gradient's norm, or None where there are none.
@@ -129,19 +129,27 @@ class PolicyOptimizer:
             FloatingPointError: the gradient is NaN or infinite.
             RuntimeError: a mini-batch was begun and not ended by `step`.
         """
-        if self._unfinished:
-            raise RuntimeError("a mini-batch is open: call step() before flush()")
-        return self._update() if self._mini_batches else None
+        return flush_together([self])[0]
 
-    def _update(self) -> float:
+    def _end_mini_batch(self) -> bool:
+        """Whether the window is full."""
+        self._mini_batches += 1
+        self._unfinished = False
+        return self._mini_batches >= self._window
+
+    def _mean_gradient(self) -> float:
+        """Turn the sum of the window's gradients into their mean; its norm."""
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if self._mini_batches > 1:
             for gradient in gradients:
                 gradient.div_(self._mini_batches)
-        norm = self._checked_norm(gradients)
+        return self._checked_norm(gradients)
+
+    def _update(self, norm: float) -> None:
         if self._max_grad_norm is not None and norm > self._max_grad_norm:
-            for gradient in gradients:
-                gradient.mul_(self._max_grad_norm / norm)
+            for parameter in self.parameters:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self._max_grad_norm / norm)
         # Set each time from this object's own options: a rate changed between two runs holds after a resume.
         factor = schedule_factor(self.updates, *self._schedule)
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
@@ -149,7 +157,6 @@ class PolicyOptimizer:
         self._optimizer.step()
         self.updates += 1
         self.discard()
-        return norm
 
     def _checked_norm(self, gradients: Sequence[Tensor]) -> float:
         norm = gradient_norm(gradients)
@@ -216,6 +223,42 @@ class PolicyOptimizer:
         self.updates = state["updates"]
         self._mini_batches = state["mini_batches"]
         self._unfinished = state["unfinished"]
+
+
+def step_together(optimizers: Sequence[PolicyOptimizer]) -> list[float | None]:
+    """End a mini-batch of several optimisers; for each the 2-norm of its gradient if that made an update, else None.
+
+    All gradients are looked at before any weight changes.
+
+    Raises:
+        FloatingPointError: a gradient is NaN or infinite. All weights are unchanged and all gradients dropped then.
+    """
+    return _update_together(optimizers, [optimizer._end_mini_batch() for optimizer in optimizers])
+
+
+def flush_together(optimizers: Sequence[PolicyOptimizer]) -> list[float | None]:
+    """`PolicyOptimizer.flush` of several optimisers; all gradients are looked at before any weight changes.
+
+    Raises:
+        FloatingPointError: a gradient is NaN or infinite. All weights are unchanged and all gradients dropped then.
+        RuntimeError: a mini-batch was begun and not ended.
+    """
+    if any(optimizer._unfinished for optimizer in optimizers):
+        raise RuntimeError("a mini-batch is open: call step() before flush()")
+    return _update_together(optimizers, [optimizer._mini_batches > 0 for optimizer in optimizers])
+
+
+def _update_together(optimizers: Sequence[PolicyOptimizer], due: Sequence[bool]) -> list[float | None]:
+    try:
+        norms = [optimizer._mean_gradient() if now else None for optimizer, now in zip(optimizers, due, strict=True)]
+    except FloatingPointError:
+        for optimizer in optimizers:
+            optimizer.discard()
+        raise
+    for optimizer, norm in zip(optimizers, norms, strict=True):
+        if norm is not None:
+            optimizer._update(norm)
+    return norms
 
 
 def schedule_factor(update: int, kind: Schedule, warmup_steps: int = 0, decay_steps: int | None = None) -> float:

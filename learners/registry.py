@@ -16,6 +16,8 @@ _BUILT_IN: dict[str, str] = {
     "mareinforce": "learners.trainers:MAREINFORCETrainer",
     "marloo": "learners.trainers:MARLOOTrainer",
     "maremax": "learners.trainers:MAReMaxTrainer",
+    "maac": "learners.actor_critic.trainers:MAACTrainer",
+    "iac": "learners.actor_critic.trainers:IACTrainer",
 }
 
 

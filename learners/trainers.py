@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from learners.config import TrainingConfig
 from learners.evaluation import EvalAggregator, EvalLogger, MetricsCallback
+from learners.learner import Learner
 from learners.models import load_policies
 from learners.policy import HFPolicy
 from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, Reinforce
@@ -28,8 +29,8 @@ from llm_envs.transitions import ExternalTransition
 from llm_envs.types import AgentID, Item
 
 
-class ReinforceTrainer(Trainer):
-    """Trains a team with a learner of the REINFORCE family.
+class TeamTrainer(Trainer):
+    """Builds environment, policies and learner, and trains.
 
     Give the task either as functions and data (`reward_func`, `train_dataset`, …) or as `env`; the models either as `agent_model`
     or `agents`, or as `policies`. Giving both forms of one thing is an error.
@@ -63,7 +64,7 @@ class ReinforceTrainer(Trainer):
         ValueError, TypeError: before any model is loaded, if the parts do not fit together.
     """
 
-    learner_class: ClassVar[type[Reinforce]]
+    learner_class: ClassVar[Any]
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class ReinforceTrainer(Trainer):
         workers = ThreadPoolExecutor(len(env.possible_agents)) if config.parallel_training == "mp" else None
         super().__init__(
             env,
-            self.learner_class(policies, config, executor=workers),
+            self.build_learner(policies, config, workers),
             config,
             output_dir=output_dir,
             record=record,
@@ -129,6 +130,16 @@ class ReinforceTrainer(Trainer):
             executor=None if reward_workers is None else ThreadPoolExecutor(reward_workers),
             policy_executor=workers,
         )
+
+    def build_learner(self, policies: Mapping[AgentID, HFPolicy], config: Any, executor: Executor | None) -> Learner:
+        """The learner for these policies; a subclass whose learner needs more than them builds it here."""
+        return self.learner_class(policies, config, executor=executor)
+
+
+class ReinforceTrainer(TeamTrainer):
+    """Trains a team with a learner of the REINFORCE family; arguments of `TeamTrainer`."""
+
+    learner_class: ClassVar[type[Reinforce]]
 
 
 class MAGRPOTrainer(ReinforceTrainer):
@@ -185,8 +196,7 @@ def check_env(env: BranchingEnv, config: TrainingConfig, num_agents: int | None,
     size = team_size(num_agents, config.num_agents, agents, dict.fromkeys(names))
     if size != len(names):
         raise ValueError(f"the env has {len(names)} agents ({', '.join(names)}), the team {size}")
-    if config.num_turns not in (None, env.num_turns):
-        raise ValueError(f"args.num_turns={config.num_turns}, but the env has num_turns={env.num_turns}")
+    config.check_num_turns(env.num_turns)
 
 
 def build_policies(

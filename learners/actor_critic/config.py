@@ -72,11 +72,12 @@ class ActorCriticConfig(TrainingConfig):
             self.check_num_turns(self.num_turns)
 
     def check_num_turns(self, num_turns: int) -> None:
-        """Refuse an env with several turns for several generations.
+        """Refuse an env with another number of turns, or with several turns for several generations.
 
         Raises:
             ValueError: naming both.
         """
+        super().check_num_turns(num_turns)
         if num_turns > 1 and self.num_generations > 1:
             raise ValueError(
                 f"num_generations must be 1 with several turns, got {self.num_generations} for num_turns={num_turns}: "
