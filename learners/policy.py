@@ -6,12 +6,11 @@ Text is tokenised once. What was sampled is what is scored: ids and prompt ids r
 from __future__ import annotations
 
 import copy
-import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, TypeGuard, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from learners.decoding import Backend, choose_backend, scoring_mode
 from learners.prompts import PromptEncoder, PromptOverflow, Room
 from learners.sampling import Drawn, SamplingConfig, check_trainable, decode
+from learners.weights import check_weights, has_adapter, load_weights, named_tensors, save_model, without_adapter
 from llm_envs.seeding import SAMPLING, Path, stream
 from llm_envs.types import Completion
 
@@ -81,8 +81,8 @@ class HFPolicy:
     ) -> None:
         if micro_batch_tokens is not None and micro_batch_tokens < 1:
             raise ValueError(f"micro_batch_tokens must be at least 1 or None, got {micro_batch_tokens}")
-        self._adapted: PeftModel | None = model if _has_adapter(model) else None
-        self.model: PreTrainedModel = model.get_base_model() if _has_adapter(model) else model  # type: ignore[assignment]
+        self._given = model
+        self.model: PreTrainedModel = without_adapter(model)
         self.tokenizer = tokenizer
         self.sampling = sampling or SamplingConfig()
         self.prompt_overflow: PromptOverflow = prompt_overflow
@@ -130,10 +130,10 @@ class HFPolicy:
         """
         target = self.device if device is None else torch.device(device)
         moves = target != self.device
-        if self._adapted is None:
-            model = copy.deepcopy(self.model)
+        if has_adapter(self._given):
+            model = (copy.deepcopy if moves else shared_copy)(self._given).unload()  # type: ignore[operator]
         else:
-            model = (copy.deepcopy if moves else shared_copy)(self._adapted).unload()  # type: ignore[operator]
+            model = copy.deepcopy(self.model)
         model.requires_grad_(False).eval()
         return HFPolicy(
             cast("nn.Module", model).to(target),  # type: ignore[arg-type]
@@ -241,14 +241,7 @@ class HFPolicy:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Weights by name, tied ones once; with an adapter only its own. They are the live tensors, not copies."""
-        return {name: tensor.detach() for name, tensor in self._tensors()}
-
-    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        seen: set[int] = set()
-        for name, tensor in self.model.state_dict(keep_vars=True).items():
-            if id(tensor) not in seen and (self._adapted is None or tensor.requires_grad):
-                seen.add(id(tensor))
-                yield name, tensor
+        return {name: tensor.detach() for name, tensor in named_tensors(self._given).items()}
 
     def check_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Refuse weights of another model; changes nothing.
@@ -256,13 +249,7 @@ class HFPolicy:
         Raises:
             ValueError: a name or shape does not fit.
         """
-        own = dict(self._tensors())
-        if own.keys() != state.keys():
-            missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-            raise ValueError(f"weights do not fit the model: missing {missing}, unknown {unknown}")
-        for name, tensor in state.items():
-            if own[name].shape != tensor.shape:
-                raise ValueError(f"weight {name} has shape {tuple(tensor.shape)}, the model's has {tuple(own[name].shape)}")
+        check_weights(named_tensors(self._given), state)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over weights in place, so that optimisers and tied weights stay attached.
@@ -270,22 +257,11 @@ class HFPolicy:
         Raises:
             ValueError: a name or shape does not fit; nothing is changed then.
         """
-        self.check_state_dict(state)
-        own = dict(self._tensors())
-        with torch.no_grad():
-            for name, tensor in state.items():
-                own[name].copy_(tensor)
+        load_weights(named_tensors(self._given), state)
 
     def save(self, directory: FilePath | str) -> None:
-        """Write a folder that `from_pretrained` loads, tokenizer included.
-
-        With an adapter the weights are written merged, so that the folder stands for itself, and the adapter alone into `adapter/`.
-        """
-        if self._adapted is None:
-            self.model.save_pretrained(directory)
-        else:
-            copy.deepcopy(self._adapted).merge_and_unload().save_pretrained(directory)  # type: ignore[operator]
-            self._adapted.save_pretrained(str(FilePath(directory) / "adapter"))
+        """Write a folder that `from_pretrained` loads, tokenizer included; see `learners.weights.save_model` for adapters."""
+        save_model(self._given, directory)
         self.tokenizer.save_pretrained(directory)
 
 
@@ -293,11 +269,6 @@ def shared_copy(model: nn.Module) -> nn.Module:
     """A model of its own modules whose frozen weights and buffers are the very tensors of `model`; trainable ones are copied."""
     tensors = [*(parameter for parameter in model.parameters() if not parameter.requires_grad), *model.buffers()]
     return copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
-
-
-def _has_adapter(model: nn.Module) -> TypeGuard[PeftModel]:
-    """Whether peft wrapped the model; peft is not imported for the question."""
-    return "peft" in sys.modules and isinstance(model, sys.modules["peft"].PeftModel)
 
 
 def _end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:

@@ -21,6 +21,7 @@ from learners.batching import sampled_logprobs
 from learners.config import TrainingConfig, require_choice, require_int, require_number
 from learners.learner import TrainablePolicy
 from learners.nodes import Node, Sample, node_tree, tree_node, turn_metrics, update_metrics
+from learners.optim import flush_together, step_together
 from learners.references import References
 from learners.teams import Team, check_same_teams, teams_of
 from llm_envs.rollouts import map_in_order
@@ -175,8 +176,7 @@ class Reinforce:
     def flush(self) -> list[Metrics]:
         """Update on what is left in the buffer and in unfinished accumulation windows: the end of an epoch."""
         metrics = self._drain() if self._buffer else []
-        for team in self._teams:
-            team.optimizer.flush()
+        flush_together([team.optimizer for team in self._teams])
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -262,8 +262,8 @@ class Reinforce:
                 team.optimizer.discard()
             raise
         values: dict[str, float] = {}
-        for team, total in zip(self._teams, totals, strict=True):
-            norm = team.optimizer.step()
+        norms = step_together([team.optimizer for team in self._teams])
+        for team, total, norm in zip(self._teams, totals, norms, strict=True):
             values[f"{team.name}/loss"] = total
             if norm is not None:
                 values[f"{team.name}/grad_norm"] = norm
