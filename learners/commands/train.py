@@ -15,10 +15,11 @@ from rich.console import Console
 from learners.commands.display import console, option_help
 from learners.commands.episodes import episode_returns, estimate, show_changes, show_comparison
 from learners.commands.errors import UsageError, bad_input
-from learners.commands.files import AGENTS_FOLDER, CONFIG_FILE, to_yaml
+from learners.commands.files import to_yaml
 from learners.commands.libraries import hide_library_bars, set_threads
 from learners.commands.options import short_name
 from learners.commands.settings import MAIN_ENV, TrainSettings, chosen_parts, settings, train_options
+from learners.run_folder import AGENTS_FOLDER, CHECKPOINTS_FOLDER, CONFIG_FILE, METRICS_FILE, TENSORBOARD_FOLDER
 from llm_envs.types import EnvStep
 
 _SHOWN = 2
@@ -119,7 +120,7 @@ def _folder(chosen: TrainSettings, resume: _Resume) -> Path:
     if chosen.run.output_dir is None:
         return _new_folder(chosen)
     folder = Path(chosen.run.output_dir).expanduser()
-    if resume.source is None and (folder / "metrics.jsonl").exists():
+    if resume.source is None and (folder / METRICS_FILE).exists():
         raise UsageError(
             f"--output_dir {folder} already holds a run: choose another, or go on with it by --resume_from_checkpoint {folder}"
         )
@@ -154,7 +155,7 @@ def _build(chosen: TrainSettings, folder: Path, config_text: str) -> Any:
             output_dir=folder,
             record=run.record,
             wandb_config=chosen.wandb_config(yaml.safe_load(config_text)),
-            sinks=[TensorBoardSink(folder / "tensorboard")] if run.tensorboard else [],
+            sinks=[TensorBoardSink(folder / TENSORBOARD_FOLDER)] if run.tensorboard else [],
             progress=not run.quiet,
             reward_workers=run.reward_workers,
         )
@@ -189,7 +190,7 @@ def _run_training(chosen: TrainSettings, trainer: Any, resume: _Resume, folder: 
     from learners.checkpoint import CheckpointError
 
     run = chosen.run
-    directory = None if run.checkpoint_interval == 0 else Path(run.checkpoint_dir or folder / "checkpoints").expanduser()
+    directory = None if run.checkpoint_interval == 0 else Path(run.checkpoint_dir or folder / CHECKPOINTS_FOLDER).expanduser()
     try:
         trainer.train(
             resume_from_checkpoint=resume.source,
@@ -217,7 +218,7 @@ def _log_last_evaluation(trainer: Any, steps: Sequence[EnvStep], folder: Path) -
     from learners.evaluation import evaluation_metrics
     from learners.tracking import JsonlSink
 
-    sink = JsonlSink(folder / "metrics.jsonl")
+    sink = JsonlSink(folder / METRICS_FILE)
     sink.log(trainer.numbering.env_step, {f"eval/{name}": value for name, value in evaluation_metrics(steps).items()})
     sink.close()
 
