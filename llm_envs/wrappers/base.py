@@ -46,9 +46,15 @@ class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
         inner = self.env.initial(item, key, item_index)
         return dataclasses.replace(inner, inner=inner)
 
+    def check_state(self, state: State) -> None:
+        """Refuse what is no state of such an environment, or carries none of the wrapped one's."""
+        super().check_state(state)
+        self.env.check_state(inner_state(state))
+
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
         """What each of several joint actions leads to: what it leads to inside."""
-        transitions = self.env.branch(inner_state(state), self.playable(state, joint_actions))
+        actions = self.playable(state, joint_actions)
+        transitions = self.env.branch(inner_state(state), actions)
         return [_seen_from_outside(state, transition) for transition in transitions]
 
     def global_state(self, state: State) -> str:

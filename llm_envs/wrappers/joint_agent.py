@@ -128,8 +128,8 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
 
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
         """What each of several joint completions leads to."""
-        inner = inner_state(state)
         texts = [action[TEAM] for action in self.playable(state, joint_actions)]
+        inner = inner_state(state)
         split = [self._split(text, inner.item) for text in texts]
         transitions = self.env.branch(inner, [action or dict.fromkeys(self.env.possible_agents, "") for action in split])
         return [
