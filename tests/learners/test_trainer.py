@@ -10,6 +10,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from learners.models import ModelConfig
 from learners.reinforce import MAGRPO, MAGRPOConfig
 from learners.sampling import SamplingConfig
 from learners.trainer import Trainer
@@ -448,6 +449,14 @@ class TestNamedTrainers:
     def test_parts_that_do_not_fit_are_refused(self, options, error, message):
         with pytest.raises(error, match=message):
             MAGRPOTrainer(**options)
+
+    def test_a_dtype_said_twice_is_compared_as_a_dtype(self, tmp_path):
+        parts = {"env": make_env(), "agent_model": "tiny-random", "args": config(dtype="bfloat16"), "output_dir": tmp_path}
+        for model_config in ({"dtype": torch.bfloat16}, {"torch_dtype": "torch.bfloat16"}, ModelConfig(), None):
+            trainer = MAGRPOTrainer(**parts, model_config=model_config)
+            assert {parameter.dtype for parameter in weights(trainer)} == {torch.bfloat16}
+        with pytest.raises(ValueError, match=r"args\.dtype='bfloat16', but model_config says 'float32'"):
+            MAGRPOTrainer(**parts, model_config={"torch_dtype": "float32"})
 
     def test_a_missing_field_names_row_field_and_agent(self, tiny_model, byte_tokenizer, tmp_path):
         trainer = MAGRPOTrainer(
