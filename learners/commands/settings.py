@@ -214,7 +214,7 @@ def settings(argv: Sequence[str]) -> TrainSettings:
 def _preset(run: RunOptions, env: BranchingEnv, parsed: Parsed) -> dict[str, Any]:
     """The preset's values that the user has not set and the learner knows."""
     count = len(env.items) if has_length(env.items) else None
-    values = presets.values(presets.choose(run.preset, run.models), count)
+    values = presets.values(presets.choose(run.preset, run.models), count, env.num_turns)
     return {
         name: value
         for name, value in values.items()
