@@ -118,8 +118,8 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
     """An environment of one agent, `team_0`, that reads every role's prompt and writes every role's text in one completion.
 
     Its reward is the mean of the roles' rewards. A completion that cannot be split plays the empty text for every role. Infos:
-    `turn`, `item_index`, the roles' means of `raw_reward`, `task_reward` (if the wrapped one has it) and each `reward/<term>`, and for
-    each role `role_reward/<role>` and `role_completion/<role>`; `parse_failed` is 1 for a completion that could not be split, else 0.
+    `turn`, `item_index`, the roles' means of `raw_reward`, `task_reward` (if there is one) and each `reward/<term>`, for each role
+    `role_reward/<role>` and `role_completion/<role>`; `parse_failed` is 1 for a completion that could not be split, else 0.
 
     Args:
         env: what is wrapped. Any number of roles and turns.
