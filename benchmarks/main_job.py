@@ -123,7 +123,9 @@ def table(results: list[Result]) -> str:
     lines += [_line(str(r.seed), r.before, r.after, r.env_steps, r.cpu_to_aim, r.cpu, r.wall) for r in results]
     steps = [r.env_steps for r in results if r.env_steps is not None]
     seconds = [r.cpu_to_aim for r in results if r.cpu_to_aim is not None]
-    before, after, cpu, wall = (statistics.median(values) for values in zip(*((r.before, r.after, r.cpu, r.wall) for r in results)))
+    before, after, cpu, wall = (
+        statistics.median(values) for values in zip(*((r.before, r.after, r.cpu, r.wall) for r in results), strict=True)
+    )
     all_reached = len(steps) == len(results)
     lines.append(
         _line(

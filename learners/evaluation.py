@@ -11,7 +11,8 @@ from learners import credit
 from learners.config import TrainingConfig
 from learners.policy import HFPolicy
 from llm_envs.env import BranchingEnv
-from llm_envs.rollouts import EVALUATION, Numbering, collect
+from llm_envs.rollouts import Numbering, collect
+from llm_envs.seeding import EVALUATION
 from llm_envs.types import AgentID, EnvStep, Item, Policy, RolloutSpec
 
 EvalLogger: TypeAlias = Callable[..., "Sequence[Mapping[str, Any]]"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learners.progress import headline_return
+from learners.run_folder import CONFIG_FILE, METRICS_FILE, PLOT_FILE
 from learners.tracking import read_metrics
 from llm_envs.types import AgentID, EnvStep, Metrics
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
     from rich.table import Table
-
-METRICS_FILE, CONFIG_FILE, PLOT_FILE = "metrics.jsonl", "config.yaml", "plot.png"
 
 # Okabe and Ito's palette: told apart with any kind of colour vision, and in grey.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -54,11 +53,10 @@ class _Panel:
 
 
 _RETURNS = _Panel("Return from each turn on", "return", r"turn_(?P<series>\d+)/expected_return", evaluation=True)
-_REWARDS = _Panel("Reward of each turn", "reward", r"turn_(?P<series>\d+)/reward_mean", evaluation=True)
 _PANELS = (
     _RETURNS,
     # With one turn the reward is the return.
-    _Panel(_REWARDS.title, _REWARDS.unit, _REWARDS.pattern, evaluation=True, minimum_series=2),
+    _Panel("Reward of each turn", "reward", r"turn_(?P<series>\d+)/reward_mean", evaluation=True, minimum_series=2),
     _Panel("Completion length", "tokens", r"(?:(?P<series>.+)/)?completion_length"),
     _Panel("Entropy", "nats a token", r"(?:(?P<series>.+)/)?entropy"),
     _Panel("KL to the reference", "nats", r"turn_(?P<series>\d+)/reference_kl_mean"),

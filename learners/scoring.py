@@ -7,6 +7,8 @@ large vocabularies those passes are most of an update.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -45,7 +47,8 @@ def head_logprobs(hidden: Tensor, weight: Tensor, tokens: Tensor, sampling: Samp
         sampling: with a temperature above 0.
     """
     check_trainable(sampling)
-    return _HeadScores.apply(hidden, weight, tokens, sampling)  # type: ignore[return-value]
+    # The temperature divides N · H numbers here instead of N · V.
+    return _HeadScores.apply(hidden / sampling.temperature, weight, tokens, replace(sampling, temperature=1.0))  # type: ignore[return-value]
 
 
 def _scores(logits: Tensor, tokens: Tensor, sampling: SamplingConfig) -> tuple[Tensor, Tensor]:
@@ -57,25 +60,20 @@ def _scores(logits: Tensor, tokens: Tensor, sampling: SamplingConfig) -> tuple[T
     return scaled.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - normaliser, probabilities
 
 
-def _logit_gradient(probabilities: Tensor, tokens: Tensor, upstream: Tensor, sampling: SamplingConfig) -> Tensor:
-    """Gradient [N, V] of Σ upstream · log p(token) with respect to the logits."""
-    scale = (upstream / sampling.temperature).unsqueeze(-1)
-    return (probabilities * -scale).scatter_add_(-1, tokens.unsqueeze(-1), scale)
-
-
 class _LogitScores(Function):
     @staticmethod
     def forward(ctx, logits: Tensor, tokens: Tensor, sampling: SamplingConfig) -> Tensor:
         scores, probabilities = _scores(logits, tokens, sampling)
         ctx.save_for_backward(probabilities, tokens)
-        ctx.sampling, ctx.dtype = sampling, logits.dtype
+        ctx.temperature, ctx.dtype = sampling.temperature, logits.dtype
         return scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx, upstream: Tensor):  # type: ignore[override]
         probabilities, tokens = ctx.saved_tensors
-        return _logit_gradient(probabilities, tokens, upstream, ctx.sampling).to(ctx.dtype), None, None
+        scale = (upstream / ctx.temperature).unsqueeze(-1)
+        return (probabilities * -scale).scatter_add_(-1, tokens.unsqueeze(-1), scale).to(ctx.dtype), None, None
 
 
 class _HeadScores(Function):
@@ -97,15 +95,18 @@ class _HeadScores(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, upstream: Tensor):  # type: ignore[override]
+        """Σ upstream · (onehot − p) against weight and hidden states; the two terms are taken apart, so that p is used as it is."""
         hidden, weight, tokens, *kept = ctx.saved_tensors
-        d_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        d_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        scale = upstream.unsqueeze(-1).to(hidden.dtype)
+        scaled = hidden * scale
+        d_hidden = weight.index_select(0, tokens).mul_(scale) if ctx.needs_input_grad[0] else None
+        d_weight = torch.zeros_like(weight).index_add_(0, tokens, scaled) if ctx.needs_input_grad[1] else None
         for index, start in enumerate(range(0, len(hidden), ctx.rows)):
             block = slice(start, start + ctx.rows)
             probabilities = kept[index] if kept else _scores(hidden[block] @ weight.T, tokens[block], ctx.sampling)[1]
-            gradient = _logit_gradient(probabilities, tokens[block], upstream[block], ctx.sampling).to(weight.dtype)
+            probabilities = probabilities.to(weight.dtype)
             if d_hidden is not None:
-                torch.mm(gradient, weight, out=d_hidden[block])
+                d_hidden[block].addcmul_(probabilities @ weight, scale[block], value=-1)
             if d_weight is not None:
-                d_weight.addmm_(gradient.T, hidden[block])
+                d_weight.addmm_(probabilities.T, scaled[block], alpha=-1)
         return d_hidden, d_weight, None, None

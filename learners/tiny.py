@@ -8,20 +8,20 @@ learning works on it within seconds. It is a toy: rewarded for length alone, its
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import tokenizers
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
@@ -50,7 +50,7 @@ TOPICS = tuple(f"the {noun}" for noun in _NOUNS.split())
 WORDS = ("red", "blue", "green", "gold")
 PARTS = ("a", "b", "c", "d")
 
-_VERSION = 1  # of the warm start: raise it when the same sources would give other weights
+_VERSION = 1  # of the code below: raise it when the same corpus and settings would give other weights
 _END = "<end>"
 _VOCABULARY = 512
 _CHAT_TEMPLATE = "{{ messages | map(attribute='content') | join('\\n') }}"  # a conversation is its texts, one a line
@@ -71,6 +71,14 @@ _FILLERS = {
     "place": ("at night", "in the rain", "by the sea", "under the moon", "near the hill", "over the city"),
 }
 
+_SHAPE: dict[str, Any] = {
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+}
 _STEPS = 120
 _BATCH = 32
 _LEARNING_RATE = 5e-3
@@ -111,12 +119,12 @@ def _cache_folder(cache_dir: Path | str | None) -> Path:
 
 
 def _fingerprint() -> str:
-    """Names what the weights depend on: this file and the libraries that compute them."""
-    import tokenizers
-    import transformers
-
-    versions = (_VERSION, torch.__version__, transformers.__version__, tokenizers.__version__, np.__version__)
-    return hashlib.sha256(repr((versions, inspect.getsource(sys.modules[__name__]))).encode()).hexdigest()[:16]
+    """Names what the weights depend on: shape, corpus, warm start, and the libraries that compute them."""
+    prompts = (DESCRIBE_PROMPT, DESCRIBE_AGAIN_PROMPT, PICK_PROMPT, PICK_AGAIN_PROMPT, SPLIT_PROMPT, SPLIT_AGAIN_PROMPT)
+    corpus = (*prompts, TOPICS, WORDS, PARTS, _SUBJECTS, _PREDICATES, _FILLERS, _END, _VOCABULARY, _CHAT_TEMPLATE)
+    training = (_SHAPE, _INITIAL_STD, _STEPS, _BATCH, _LEARNING_RATE)
+    libraries = (torch.__version__, transformers.__version__, tokenizers.__version__, np.__version__)
+    return hashlib.sha256(repr((_VERSION, corpus, training, libraries)).encode()).hexdigest()[:16]
 
 
 # Text
@@ -189,12 +197,7 @@ def _random_model(seed: int, tokenizer: PreTrainedTokenizerFast) -> PreTrainedMo
     # Not Qwen2: the library reads a tokenizer beside a Qwen2 model as Qwen's own, whatever it is.
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
+        **_SHAPE,
         initializer_range=_INITIAL_STD,
         tie_word_embeddings=True,
         bos_token_id=None,
@@ -270,6 +273,7 @@ def _store(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerF
         with _no_bars():
             model.save_pretrained(staging)
         tokenizer.save_pretrained(staging)
+        staging.chmod(0o755)  # a temporary folder is its owner's alone, a cache may be shared
         digests = {path.name: _digest(path) for path in sorted(staging.iterdir())}
         (staging / "digests.json").write_text(json.dumps(digests, indent=1))
         if folder.exists() and _load(folder) is None:

@@ -19,7 +19,7 @@ from llm_envs.types import Metrics
 if TYPE_CHECKING:
     import wandb
 
-EVALUATION = "eval"
+EVALUATION_GROUP = "eval"
 """The group of evaluations. They are logged whenever they are made: `eval_interval` is their gate."""
 
 
@@ -52,7 +52,7 @@ class LoggingGate:
         """Whether the entry is to be logged; if so, the next of its group is measured from it."""
         last = self._last.get(metrics.group)
         thinned = last is not None and self.logging_steps > 1 and metrics.env_step - last < self.logging_steps
-        if thinned and metrics.group != EVALUATION:
+        if thinned and metrics.group != EVALUATION_GROUP:
             return False
         self._last[metrics.group] = metrics.env_step
         return True

@@ -22,8 +22,9 @@ from learners.learner import Learner
 from learners.logs import append_position, check_position, truncate_to
 from learners.policy import HFPolicy
 from learners.progress import Progress
+from learners.run_folder import METRICS_FILE, STREAM_FILE
 from learners.serialization import random_states, restore_random_states
-from learners.tracking import JsonlSink, LoggingGate, Sink, Tracker, WandbSink
+from learners.tracking import EVALUATION_GROUP, JsonlSink, LoggingGate, Sink, Tracker, WandbSink
 from llm_envs.env import BranchingEnv
 from llm_envs.recording import Recorder
 from llm_envs.rollouts import Numbering, collect
@@ -50,7 +51,7 @@ MAY_CHANGE = frozenset(
 )
 """Options that a resumed run may have otherwise: rate, evaluation, logging, devices, memory and length."""
 
-LOGS = ("metrics.jsonl", "stream.jsonl")
+LOGS = (METRICS_FILE, STREAM_FILE)
 """Files of a run's folder that grow as it goes on."""
 
 
@@ -219,7 +220,7 @@ class Trainer:
             "run_id": self._run_id,
             "output_dir": str(self.output_dir.resolve()),
             "identity": self._identity(),
-            "config": redact(asdict(self.config)),
+            "config": asdict(self.config),  # the store masks secrets
             "wandb": None if self._wandb is None else self._wandb.identity(),
         }
         return store.save(self.numbering.env_step, tree, metadata)
@@ -233,8 +234,8 @@ class Trainer:
                 raise ValueError(f"resume_from_checkpoint='latest': there is no complete checkpoint in {store.directory}")
             source = found
         source = Path(source).expanduser()
-        holder = store if store is not None and source.parent == store.directory else CheckpointStore(source.parent)
-        tree, metadata = holder.load(source)
+        # The store of this run's own checkpoints keeps one that it has loaded.
+        tree, metadata = (CheckpointStore(source.parent) if store is None else store).load(source)
         folder = self.output_dir if self._own_folder else Path(metadata["output_dir"])
         logs = {name: position for name, position in tree["logs"].items() if (folder / name).exists()}
         for name, position in logs.items():
@@ -263,7 +264,7 @@ class Trainer:
         items = self.env.items
         rows = {}
         if has_length(items):
-            rows = {"items": len(items), "rows": fingerprint({"first": repr(items[0]), "last": repr(items[-1])})}  # type: ignore[arg-type, index]
+            rows = {"items": len(items), "rows": fingerprint({"first": repr(items[0]), "last": repr(items[-1])})}
         agents = list(self.env.possible_agents)
         return {"learner": type(self.learner).__name__, "agents": agents, "num_turns": self.env.num_turns, **rows}
 
@@ -293,11 +294,10 @@ class Trainer:
         return max(1, math.ceil(self.learner.states_until_update / most_states))
 
     def _train_on(self, chunk: Sequence[tuple[int, Item]], progress: Progress) -> None:
-        started = time.perf_counter()
         every, first = self.config.eval_interval, self.position.item
         due = [offset for offset in range(len(chunk)) if every and (first + offset) % every == 0]
         evaluation = self.evaluate() if due else {}
-        before = self.numbering.env_step
+        before, started = self.numbering.env_step, time.perf_counter()
         steps = collect(
             self.env,
             self.learner.policies,
@@ -311,7 +311,7 @@ class Trainer:
         )
         if evaluation:
             at = [max([before, *(s.env_step for s in steps if s.episode < steps[0].episode + offset)]) for offset in due]
-            self._log([Metrics(env_step, evaluation, group="eval") for env_step in at])
+            self._log([Metrics(env_step, evaluation, group=EVALUATION_GROUP) for env_step in at])
             progress.show_evaluation(evaluation)
         if self._recorder is not None:
             self._recorder.write(steps)
@@ -330,17 +330,17 @@ class Trainer:
         items = self.env.items
         if not has_length(items):
             return islice(enumerate(items), start, None)
-        count = len(items)  # type: ignore[arg-type]
+        count = len(items)
         order: Iterable[int] = range(count)
         if self.config.shuffle:
             order = stream(ORDER, (self.config.seed, epoch)).permutation(count).tolist()
-        return ((index, items[index]) for index in islice(order, start, None))  # type: ignore[index]
+        return ((index, items[index]) for index in islice(order, start, None))
 
     def _total_items(self) -> int | None:
-        return len(self.env.items) * self.config.num_train_epochs if has_length(self.env.items) else None  # type: ignore[arg-type]
+        return len(self.env.items) * self.config.num_train_epochs if has_length(self.env.items) else None
 
     def _items_done(self) -> int:
-        per_epoch = len(self.env.items) if has_length(self.env.items) else 0  # type: ignore[arg-type]
+        per_epoch = len(self.env.items) if has_length(self.env.items) else 0
         return per_epoch * self.position.epoch + self.position.item
 
     # ---- logging ----

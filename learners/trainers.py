@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,9 +16,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from learners.config import TrainingConfig
 from learners.evaluation import EvalAggregator, EvalLogger, MetricsCallback
 from learners.learner import Learner
-from learners.models import load_policies
+from learners.models import ModelConfig, load_policies
 from learners.policy import HFPolicy
-from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, Reinforce
+from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, Reinforce, ReinforceConfig
 from learners.sampling import SamplingConfig
 from learners.tracking import Sink
 from learners.trainer import Trainer
@@ -40,7 +41,7 @@ class TeamTrainer(Trainer):
         agents: one model for each agent: names, folders, loaded models, mixed. The same object twice is shared.
         num_agents: size of the team; must agree with `args.num_agents` and `agents`.
         tokenizer: one for all or one for each agent; None takes each model's own.
-        model_config: how models are loaded: `learners.models.load_policies`.
+        model_config: how models are loaded: a `ModelConfig`, or its fields by name.
         train_dataset: rows: a list, a `Dataset` or an `IterableDataset`.
         eval_dataset: rows for evaluation.
         reward_func: see `llm_envs.rewards`; a function, or named terms.
@@ -73,14 +74,14 @@ class TeamTrainer(Trainer):
         agents: Sequence[str | PreTrainedModel] | None = None,
         num_agents: int | None = None,
         tokenizer: str | PreTrainedTokenizerBase | Sequence[str | PreTrainedTokenizerBase] | None = None,
-        model_config: Mapping[str, Any] | None = None,
+        model_config: Mapping[str, Any] | ModelConfig | None = None,
         train_dataset: Sequence[Item] | Iterable[Item] | None = None,
         eval_dataset: Sequence[Item] | Iterable[Item] | None = None,
         reward_func: RewardFunction | Mapping[str, RewardFunction] | None = None,
         reward_processor: RewardProcessor | None = None,
         formatters: Formatter | Sequence[Formatter] | None = None,
         external_transition: ExternalTransition | None = None,
-        args: Any = None,
+        args: ReinforceConfig | None = None,
         env: BranchingEnv | None = None,
         policies: Mapping[AgentID, HFPolicy] | None = None,
         wandb_config: Mapping[str, Any] | None = None,
@@ -111,7 +112,7 @@ class TeamTrainer(Trainer):
         if env is None:
             size = team_size(num_agents, config.num_agents, agents, policies)
             env = TaskEnv(_task(size, config, **task_parts))
-        check_env(env, config, num_agents, agents)
+        check_config_fits(env, config, num_agents, agents)
         if policies is None:
             policies = build_policies(env, config, **model_parts)
         workers = ThreadPoolExecutor(len(env.possible_agents)) if config.parallel_training == "mp" else None
@@ -186,7 +187,7 @@ def team_size(
     return next(iter(given.values()), 2)
 
 
-def check_env(env: BranchingEnv, config: TrainingConfig, num_agents: int | None, agents: Sequence[object] | None) -> None:
+def check_config_fits(env: BranchingEnv, config: TrainingConfig, num_agents: int | None, agents: Sequence[object] | None) -> None:
     """Refuse a config made for another env.
 
     Raises:
@@ -206,7 +207,7 @@ def build_policies(
     agent_model: str | PreTrainedModel | None,
     agents: Sequence[str | PreTrainedModel] | None,
     tokenizer: Any,
-    model_config: Mapping[str, Any] | None,
+    model_config: Mapping[str, Any] | ModelConfig | None,
 ) -> dict[AgentID, HFPolicy]:
     """A policy for each agent of the env, sampling as the config says.
 
@@ -230,14 +231,15 @@ def build_policies(
     return policies
 
 
-def _with_dtype(model_config: Mapping[str, Any] | None, dtype: str | None) -> Mapping[str, Any] | None:
+def _with_dtype(model_config: Mapping[str, Any] | ModelConfig | None, dtype: str | None) -> ModelConfig:
+    config = ModelConfig.from_mapping(model_config)
     if dtype is None:
-        return model_config
-    given = dict(model_config or {})
-    stated = [given[key] for key in ("dtype", "torch_dtype") if key in given]
-    if stated and stated[0] != dtype:
-        raise ValueError(f"args.dtype={dtype!r}, but model_config says {stated[0]!r}")
-    return {**given, "dtype": dtype}
+        return config
+    chosen = replace(config, dtype=dtype, torch_dtype=None)
+    stated = config.dtype if config.dtype is not None else config.torch_dtype
+    if stated is not None and config.weights_dtype != chosen.weights_dtype:
+        raise ValueError(f"args.dtype={dtype!r}, but model_config says {stated!r}")
+    return chosen
 
 
 def _task(size: int, config: TrainingConfig, **parts: Any) -> Task:

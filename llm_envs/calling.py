@@ -71,7 +71,7 @@ class SettledCall:
             values[self._rest] = tuple(arguments[len(self._filled) :])
         if self._others is not None:
             values[self._others] = {name: value for name, value in keywords.items() if name not in values}
-        bound = inspect.BoundArguments(self._signature, values)  # type: ignore[arg-type]  # any mapping will do
+        bound = inspect.BoundArguments(self._signature, values)
         bound.apply_defaults()  # else what comes after one left out could not go by position
         return self.function(*bound.args, **bound.kwargs)
 

@@ -180,7 +180,12 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         return self._require_state()
 
     def restore(self, state: State) -> dict[AgentID, Observation]:
-        """Go on from a state taken earlier, here or in another env of the same task; returns its observations."""
+        """Go on from a state taken earlier, here or in another env of the same task; returns its observations.
+
+        Raises:
+            TypeError, ValueError: if it is no state, or of another team or wrapper. The env then stays where it is.
+        """
+        self.check_state(state)
         self._state = state
         self.agents = [] if state.done else list(self.possible_agents)
         return self._observations(state)
@@ -200,19 +205,40 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         """The agent's action space, always the same object."""
         return self.action_spaces[agent]
 
-    def playable(self, state: State, joint_actions: Sequence[Mapping[AgentID, Any]]) -> list[dict[AgentID, str]]:
+    def check_state(self, state: State) -> None:
+        """Refuse what is no state of such an environment.
+
+        Raises:
+            TypeError: if it is no state.
+            ValueError: if it is of other agents.
+        """
+        if not isinstance(state, State):
+            raise TypeError(f"expected a State, got {type(state).__name__}: {state!r}")
+        if set(state.observations) != set(self.possible_agents):
+            raise ValueError(
+                f"this state ({state.place}) is of the agents {_listed(state.observations)}, not {_listed(self.possible_agents)}"
+            )
+
+    def playable(self, state: State, joint_actions: Iterable[Mapping[AgentID, Any]]) -> list[dict[AgentID, str]]:
         """The joint actions with every text cleaned and in the agents' order: what each `branch` starts with.
 
         Raises:
-            ValueError: if nothing can be done at this state, or a joint action does not name exactly the agents.
-            TypeError: if one holds something that is no text.
+            ValueError: if the state is none of this environment's or an end, or a joint action does not name exactly the agents.
+            TypeError: if one is no mapping or holds something that is no text.
         """
+        self.check_state(state)
         if state.done:
             raise ValueError(f"the episode is over after turn {state.turn}, nothing can be done in {state.place}")
-        for action in joint_actions:
-            if set(action) != set(self.possible_agents):
-                raise ValueError(f"a joint action must name {_listed(self.possible_agents)}, got {_listed(action)}")
-        return [{agent: clean_text(action[agent]) for agent in self.possible_agents} for action in joint_actions]
+        if isinstance(joint_actions, (str, Mapping)) or not isinstance(joint_actions, Iterable):
+            raise TypeError(f"joint_actions must be a list of joint actions, got {joint_actions!r}")
+        return [self._cleaned(action) for action in joint_actions]
+
+    def _cleaned(self, action: Mapping[AgentID, Any]) -> dict[AgentID, str]:
+        if not isinstance(action, Mapping):
+            raise TypeError(f"a joint action must be a mapping from agent to text, got {action!r}")
+        if set(action) != set(self.possible_agents):
+            raise ValueError(f"a joint action must name {_listed(self.possible_agents)}, got {_listed(action)}")
+        return {agent: clean_text(action[agent], f"the action of {agent}") for agent in self.possible_agents}
 
     def _observations(self, state: State) -> dict[AgentID, Observation]:
         return {agent: {"prompt": state.observations[agent]} for agent in self.possible_agents}
@@ -223,7 +249,10 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         return self._state
 
     def _start_run(self, seed: int | None) -> None:
-        chosen = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else operator.index(seed)
+        try:
+            chosen = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else operator.index(seed)
+        except TypeError as error:
+            raise TypeError(f"seed must be a whole number or None, got {seed!r}") from error
         if chosen < 0:
             raise ValueError(f"seed must not be negative, got {seed}")
         self._run_seed = chosen
@@ -314,6 +343,12 @@ class TaskEnv(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
             raise ValueError(f"item {item_index} must be a mapping, got {type(item).__name__}: {item!r}")
         prompts = {agent: self._formatters.format(agent, item, item_index) for agent in self.possible_agents}
         return State(item=item, observations=self._fitting(prompts, item_index), key=key, item_index=item_index)
+
+    def check_state(self, state: State) -> None:
+        """Refuse what is no state of such an environment; also a wrapper's state, which is ahead of the task's."""
+        super().check_state(state)
+        if state.inner is not None:
+            raise ValueError(f"this state ({state.place}) comes from a wrapper; the task's own is its `inner`")
 
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
         """What each of several joint actions leads to; the reward function gets them all in one call.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from llm_envs.env import BranchingEnv
-from llm_envs.seeding import TRAINING
+from llm_envs.seeding import TRAINING, episode_key
 from llm_envs.task import has_length
 from llm_envs.types import AgentID, ChatPrompt, Completion, EnvStep, Item, State, Transition
 
@@ -119,17 +120,21 @@ def replay(
         steps: whole episodes, each from its first turn.
         items: the rows by item index, or a mapping from episode to row; `env.items` by default.
         seed: of the recorded run, for transitions that draw at random.
-        purpose: of the recorded collection (`llm_envs.rollouts`), for the same.
+        purpose: of the recorded collection (`TRAINING` or `EVALUATION`), for the same.
 
     Raises:
-        RecordingError: naming episode and turn, if a row is missing, an episode does not begin with its first turn, or an agent
-            would read something else than it did: its completion was written for another prompt then.
+        RecordingError: naming episode and turn, if a row is missing, an episode does not begin with its first turn or was played by
+            another team, or an agent would read something else than it did: its completion was written for another prompt then.
     """
     replayed: list[EnvStep] = []
     for episode, recorded in groupby(steps, key=lambda step: step.episode):
         recorded = list(recorded)
+        team = recorded[0].prompts
+        if set(team) != set(env.possible_agents):
+            played, wanted = ", ".join(team), ", ".join(env.possible_agents)
+            raise RecordingError(f"episode {episode} was played by {played}, but the env is for {wanted}")
         item_index, item = _row(env, recorded[0], items)
-        root = env.initial(item, (seed, purpose, episode), item_index)
+        root = env.initial(item, episode_key(seed, purpose, episode, item_index), item_index)
         replayed.extend(_replay_episode(env, root, recorded))
     return replayed
 
@@ -160,15 +165,9 @@ def _replay_episode(env: BranchingEnv, root: State, recorded: Sequence[EnvStep])
 
 def _replayed(env: BranchingEnv, state: State, step: EnvStep, transition: Transition) -> EnvStep:
     reached = transition.state
-    return EnvStep(
-        env_step=step.env_step,
-        episode=step.episode,
-        state_id=step.state_id,
+    return replace(
+        step,
         next_state_id=None if reached.done else step.next_state_id,
-        turn=step.turn,
-        prompts=step.prompts,
-        completions=step.completions,
-        choice=step.choice,
         rewards=transition.rewards,
         terminated=reached.terminated,
         truncated=reached.truncated,
@@ -276,7 +275,7 @@ def _plain(value: Any, where: str) -> Any:
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):  # a long double stays one
         return _plain(value.item(), where)
     if isinstance(value, (list, tuple)):
         return [_plain(entry, f"{where}[{index}]") for index, entry in enumerate(value)]

@@ -22,7 +22,7 @@ Factory: TypeAlias = Callable[..., "Task | ParallelEnv"]
 GROUP = "llm_envs"
 """Entry-point group: a distribution offers `my-task-v0 = "my_module:my_factory"`."""
 
-_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*-v\d+")
+_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*-v[0-9]+")
 
 # Imported when first made, so that listing the envs and importing the package stay light.
 _BUILT_IN: dict[str, str] = {
@@ -116,7 +116,7 @@ def register(id: str, factory: Factory | Task | str, /, **defaults: Any) -> None
             fine; a function of the same module and name then takes the older one's place.
         TypeError: for options the factory does not have.
     """
-    if not _ID.fullmatch(id):
+    if not isinstance(id, str) or not _ID.fullmatch(id):
         raise ValueError(f"an env id must look like my-task-v0, got {id!r}")
     if isinstance(factory, str):
         _check_target(factory)
@@ -160,7 +160,10 @@ def spec(id: str, /) -> EnvSpec:
 
     Raises:
         ValueError: as `make`.
+        TypeError: for an id that is no text.
     """
+    if not isinstance(id, str):
+        raise TypeError(f"an env id must be a text like my-task-v0, got {id!r}")
     if ":" in id:
         return EnvSpec(id, _check_target(id), source="named by its module")
     found = _found(id)

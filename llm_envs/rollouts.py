@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from llm_envs.env import BranchingEnv
-from llm_envs.seeding import EVALUATION, TRAINING
+from llm_envs.seeding import EVALUATION, TRAINING, episode_key
 from llm_envs.types import AgentID, Completion, EnvStep, Item, JointAction, Policy, RolloutSpec, State, Transition
-
-__all__ = ["EVALUATION", "TRAINING", "Numbering", "collect", "joint_choices", "map_in_order"]
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -77,17 +75,17 @@ def collect(
         item_indices: positions of the items in their data set; 0, 1, … by default.
         purpose: `TRAINING` or `EVALUATION`.
         executor: runs `env.branch` for different states at once (slow rewards); threads, or processes if the env can be pickled.
-        policy_executor: runs different policies' `generate` at once (agents on devices of their own).
+        policy_executor: threads that run different policies' `generate` at once (agents on devices of their own).
 
     Raises:
         ValueError: if the policies are not those of the env's agents, a policy returns other numbers of completions than asked, or
             seed, purpose or positions are none. An error leaves `numbering` as it was.
+        TypeError: if a policy returns something else, or the seed is no whole number.
     """
     agents = env.possible_agents
-    if set(policies) != set(agents):
-        raise ValueError(f"policies must be given for {', '.join(agents)}, got {', '.join(policies) or 'none'}")
-    if seed < 0 or purpose not in (TRAINING, EVALUATION):
-        raise ValueError(f"seed must not be negative and purpose TRAINING or EVALUATION, got seed={seed}, purpose={purpose}")
+    if not isinstance(policies, Mapping) or set(policies) != set(agents):
+        given = (", ".join(policies) or "none") if isinstance(policies, Mapping) else repr(policies)
+        raise ValueError(f"policies must be given for {', '.join(agents)}, got {given}")
     numbering = Numbering() if numbering is None else numbering
     rows = list(items)
     indices = list(range(len(rows))) if item_indices is None else list(item_indices)
@@ -95,8 +93,8 @@ def collect(
         raise ValueError(f"item_indices must be a position for each of {len(rows)} items, got {indices}")
     roots = []
     for offset, (row, index) in enumerate(zip(rows, indices, strict=True)):
-        number = index if purpose == EVALUATION else numbering.episode + offset
-        roots.append(_Node(env.initial(row, (seed, purpose, number), index), root=offset))
+        key = episode_key(seed, purpose, numbering.episode + offset, index)
+        roots.append(_Node(env.initial(row, key, index), root=offset))
     levels: list[list[_Node]] = []
     live = roots
     while live:
@@ -141,9 +139,15 @@ def _sample(
 
 
 def _check_groups(team: Sequence[AgentID], groups: list[list[Completion]], prompts: int, n: int) -> None:
+    if not (_is_list(groups) and all(_is_list(group) and all(isinstance(c, Completion) for c in group) for group in groups)):
+        raise TypeError(f"the policy of {', '.join(team)} must return a list of [Completion, …] lists, got {groups!r:.300}")
     sizes = [len(group) for group in groups]
     if sizes != [n] * prompts:
         raise ValueError(f"the policy of {', '.join(team)} must return {n} completions for each of {prompts} prompts, got {sizes}")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def _advance(env: BranchingEnv, nodes: list[_Node], spec: RolloutSpec, executor: Executor | None) -> None:

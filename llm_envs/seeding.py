@@ -16,6 +16,25 @@ ENVIRONMENT, SAMPLING, ORDER, UPDATE = range(4)
 TRAINING, EVALUATION, PLAY = range(3)
 
 
+def episode_key(seed: int, purpose: int, episode: int, item_index: int) -> Path:
+    """The key of the state that a collected episode starts from.
+
+    Args:
+        seed: of the run.
+        purpose: `TRAINING` or `EVALUATION`.
+        episode: its number.
+        item_index: position of its item, which stands in its place in an evaluation.
+
+    Raises:
+        TypeError, ValueError: for a seed or a purpose that is none.
+    """
+    if not isinstance(seed, (int, np.integer)):
+        raise TypeError(f"seed must be a whole number, got {seed!r}")
+    if seed < 0 or purpose not in (TRAINING, EVALUATION):
+        raise ValueError(f"seed must not be negative and purpose TRAINING or EVALUATION, got seed={seed}, purpose={purpose}")
+    return (int(seed), purpose, item_index if purpose == EVALUATION else episode)
+
+
 def stream(domain: int, path: Path) -> np.random.Generator:
     """The random stream of a path: the same path always gives the same numbers, different ones are independent.
 

@@ -126,10 +126,14 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def clean_text(text: object) -> str:
+def clean_text(text: object, what: str = "this") -> str:
     """A plain `str` of the text (foreign libraries hand over `np.str_` and 0-d arrays).
 
     Surrogates that form a pair become the character they stand for, lone ones become U+FFFD.
+
+    Args:
+        text: of any string type.
+        what: it is, for the error.
 
     Raises:
         TypeError: if it is no text.
@@ -137,7 +141,7 @@ def clean_text(text: object) -> str:
     if isinstance(text, np.ndarray) and text.ndim == 0:
         text = text.item()
     if not isinstance(text, str):
-        raise TypeError(f"expected a text, got {type(text).__name__}: {text!r}")
+        raise TypeError(f"{what} must be a text, got {type(text).__name__}: {text!r}")
     plain = str(text)
     return plain if is_unicode(plain) else plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

@@ -1,6 +1,6 @@
 """The nouns of the project: what flows from a task to a learner.
 
-Everything here is a value. Nothing samples, scores or trains; no module of the project is imported.
+Everything here is a value. Nothing samples, scores or trains; of the project only `seeding` is imported.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class RolloutSpec:
         if self.joint_mode not in ("aligned", "cross"):
             raise ValueError(f"joint_mode must be 'aligned' or 'cross', got {self.joint_mode!r}")
         threshold = self.early_termination_threshold
-        if threshold is not None and not math.isfinite(threshold):
+        if threshold is not None and not (isinstance(threshold, (int, float, np.number)) and math.isfinite(threshold)):
             raise ValueError(f"early_termination_threshold must be None or finite, got {threshold!r}")
 
     def num_joint_actions(self, num_agents: int) -> int:

@@ -9,10 +9,10 @@ from pettingzoo import ParallelEnv
 from rich.console import Console
 
 from learners.commands.display import console, number, option_help, print_table
-from learners.commands.errors import FAILURE, UsageError, bad_input
+from learners.commands.errors import FAILURE, UsageError
 from learners.commands.options import dataclass_options
 from learners.commands.parsing import leading_words, parse
-from learners.commands.targets import env_options, find_env, make_env, takes_any
+from learners.commands.targets import env_options, find_env, make_env, open_sections
 from llm_envs.env import BranchingEnv, TaskEnv
 
 
@@ -46,12 +46,8 @@ def run(argv: Sequence[str]) -> int:
     if not leading_words(argv):
         raise UsageError("what is to be checked? llm-marl check ENV (an id, module:factory or path/to/file.py:factory)")
     spec = find_env(argv[0])
-    parsed = parse(
-        [*env_options(spec), *dataclass_options(CheckOptions)], argv[1:], open_sections=("env",) if takes_any(spec) else ()
-    )
-    with bad_input():
-        options = CheckOptions(**{option.name: parsed.values[option.name] for option in dataclass_options(CheckOptions)})
-    made = parsed.section("env")
+    parsed = parse([*env_options(spec), *dataclass_options(CheckOptions)], argv[1:], open_sections=open_sections(spec))
+    options, made = parsed.built(CheckOptions), parsed.section("env")
     return FAILURE if _failures(lambda: make_env(spec, made), spec.id, options, console()) else 0
 
 

@@ -11,7 +11,7 @@ from learners.commands.display import console, option_help, option_lines, print_
 from learners.commands.errors import UsageError, one_line
 from learners.commands.options import Option
 from learners.commands.parsing import leading_words, parse
-from learners.commands.targets import description, env_options, find_env, make_env, takes_any
+from learners.commands.targets import description, env_options, find_env, make_env, open_sections
 from llm_envs.env import BranchingEnv
 from llm_envs.registry import list_envs
 from llm_envs.task import has_length
@@ -49,7 +49,7 @@ def _description(name: str) -> str:
 def _show(target: str, argv: Sequence[str], out: Console) -> None:
     spec = find_env(target)
     options = env_options(spec)
-    parsed = parse([*options, _SEED], argv, open_sections=("env",) if takes_any(spec) else ())
+    parsed = parse([*options, _SEED], argv, open_sections=open_sections(spec))
     env = make_env(spec, parsed.section("env"))
     out.print(f"{spec.id} ({spec.source})", style="bold")
     out.print(description(spec))
@@ -76,7 +76,7 @@ def _show_face(env: ParallelEnv, out: Console) -> None:
 def _count(items: object) -> str:
     if items is None:
         return "none"
-    return f"{len(items)}" if has_length(items) else "no length"  # type: ignore[arg-type]
+    return f"{len(items)}" if has_length(items) else "no length"
 
 
 def _show_episode(env: BranchingEnv, seed: int, out: Console) -> None:

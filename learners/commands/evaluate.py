@@ -11,12 +11,13 @@ from typing import Any, Literal
 from learners.commands import presets
 from learners.commands.display import console, option_help
 from learners.commands.errors import UsageError, bad_input
-from learners.commands.files import AGENTS_FOLDER, CONFIG_FILE, read_yaml
+from learners.commands.files import read_yaml
 from learners.commands.libraries import hide_library_bars, set_threads
 from learners.commands.options import Option, dataclass_options
 from learners.commands.parsing import Parsed, first_look, leading_words, parse
 from learners.commands.settings import MAIN_ENV
-from learners.commands.targets import branching, env_options, find_env, make_env, takes_any
+from learners.commands.targets import env_of_team, env_options, find_env, open_sections
+from learners.run_folder import AGENTS_FOLDER, CONFIG_FILE
 from llm_envs.env import BranchingEnv
 from llm_envs.registry import EnvSpec
 from llm_envs.types import AgentID, EnvStep, Policy
@@ -90,7 +91,7 @@ def run(argv: Sequence[str]) -> int:
     subject, spec, parsed, options = _settings(argv)
     set_threads(options.threads)
     hide_library_bars()
-    env = _env(spec, parsed, options)
+    env = env_of_team(spec, parsed.section("env"), centralized=bool(options.centralized))
     policies = _policies(subject, env, options)
     steps = _play(env, policies, options)
     if options.json:
@@ -115,10 +116,8 @@ def _settings(argv: Sequence[str]) -> tuple[_Subject, EnvSpec, Parsed, EvaluateO
     options = evaluate_options(spec)
     # Another env has other options.
     config = {"env": of_run} if of_run.get("name") == spec.id or env is None else {}
-    parsed = parse(options, argv[len(words) :], config, open_sections=("env",) if takes_any(spec) else ())
-    with bad_input():
-        chosen = EvaluateOptions(**{option.name: parsed.values[option.name] for option in dataclass_options(EvaluateOptions)})
-    return subject, spec, parsed, _filled(chosen, parsed, subject)
+    parsed = parse(options, argv[len(words) :], config, open_sections=open_sections(spec))
+    return subject, spec, parsed, _filled(parsed.built(EvaluateOptions), parsed, subject)
 
 
 def _subject(words: Sequence[str]) -> _Subject:
@@ -155,17 +154,8 @@ def _filled(options: EvaluateOptions, parsed: Parsed, subject: _Subject) -> Eval
 
 
 def _preset(subject: _Subject) -> Mapping[str, Any]:
-    preset = presets.values(presets.choose("auto", subject.models), None)
+    preset = presets.values(presets.choose("auto", subject.models), None, 1)
     return {name: value for name, value in preset.items() if name in _SAMPLING}
-
-
-def _env(spec: EnvSpec, parsed: Parsed, options: EvaluateOptions) -> BranchingEnv:
-    env = branching(make_env(spec, parsed.section("env")), spec.id)
-    if not options.centralized:
-        return env
-    from llm_envs.wrappers import JointAgent
-
-    return JointAgent(env)
 
 
 def _policies(subject: _Subject, env: BranchingEnv, options: EvaluateOptions) -> dict[AgentID, Policy]:

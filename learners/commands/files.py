@@ -10,9 +10,6 @@ import yaml
 
 from learners.commands.errors import UsageError
 
-CONFIG_FILE, AGENTS_FOLDER = "config.yaml", "agents"
-"""What a run's folder holds for `evaluate`."""
-
 
 def read_yaml(path: str) -> dict[str, Any]:
     """A config file.

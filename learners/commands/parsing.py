@@ -9,14 +9,16 @@ from __future__ import annotations
 import difflib
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import yaml
 
-from learners.commands.errors import UsageError
+from learners.commands.errors import UsageError, bad_input
 from learners.commands.options import SECTIONS, Option, parsable, short_name, takes_list, takes_mapping, type_text
 from llm_envs.calling import REQUIRED
+
+_Options = TypeVar("_Options")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,15 @@ class Parsed:
         start = f"{prefix}."
         found = {name.removeprefix(start): value for name, value in self.values.items() if name.startswith(start)}
         return {name: value for name, value in found.items() if name != "name"}
+
+    def built(self, options: type[_Options]) -> _Options:
+        """A dataclass of options with the values of their names.
+
+        Raises:
+            UsageError: for a value that the dataclass refuses.
+        """
+        with bad_input():
+            return options(**{entry.name: self.values[entry.name] for entry in fields(options)})  # type: ignore[arg-type]
 
     def with_defaults(self, values: Mapping[str, Any]) -> Parsed:
         """These values in place of those the user did not give."""

@@ -10,7 +10,7 @@ TINY_MODELS = ("tiny", "tiny-random")
 
 PresetName: TypeAlias = Literal["auto", "tiny", "none"]
 
-_ITEMS = 400
+_STATES = 400
 
 
 def choose(preset: PresetName, models: Sequence[str]) -> Literal["tiny", "none"]:
@@ -20,32 +20,36 @@ def choose(preset: PresetName, models: Sequence[str]) -> Literal["tiny", "none"]
     return "tiny" if all(model in TINY_MODELS for model in models) else "none"
 
 
-def values(preset: Literal["tiny", "none"], num_items: int | None) -> Mapping[str, Any]:
+def values(preset: Literal["tiny", "none"], num_items: int | None, num_turns: int) -> Mapping[str, Any]:
     """The preset's values for options of the learner.
 
-    `tiny` is made for the built-in model: it learns a built-in task on a CPU within half a minute. Its number of epochs is what
-    uses about 400 items; items without a length are used once.
+    `tiny` is made for the built-in model: it learns a built-in task on a CPU within half a minute. With several turns, whose trees
+    hold many states, it takes fewer generations and fewer items. Its number of epochs is what uses the items it wants; items
+    without a length are used once, in their order.
 
     Args:
         preset: its name.
         num_items: length of the training items; None if they have none.
+        num_turns: most turns of an episode.
     """
     if preset == "none":
         return {}
+    generations = 8 if num_turns == 1 else 4
+    states_an_item = sum(generations**turn for turn in range(num_turns))
     return {
         "agent_learning_rate": 5e-4,
         "weight_decay": 0.0,
         "max_grad_norm": 1.0,
-        "num_generations": 8,
+        "num_generations": generations,
         "rollout_buffer_size": 4,
-        "num_train_epochs": 1 if num_items is None else max(1, math.ceil(_ITEMS / num_items)),
+        "num_train_epochs": 1 if num_items is None else max(1, math.ceil(_STATES / states_an_item / num_items)),
         "temperature": 0.7,
         "top_p": 1.0,
         "top_k": None,
         "max_new_tokens": 48,
         "eval_interval": 32,
-        "eval_num_samples": 16,
-        "eval_batch_size": 16,
+        "eval_num_samples": 48,
+        "eval_batch_size": 48,
         "logging_steps": 32,
-        "shuffle": True,
+        "shuffle": num_items is not None,
     }

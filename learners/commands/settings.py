@@ -12,8 +12,9 @@ from learners.commands.errors import UsageError, bad_input
 from learners.commands.files import is_plain, read_yaml
 from learners.commands.options import Option, dataclass_options
 from learners.commands.parsing import Parsed, first_look, parse
-from learners.commands.targets import branching, env_options, find_env, make_env, takes_any
+from learners.commands.targets import env_of_team, env_options, find_env, open_sections
 from learners.registry import list_learners, trainer_class
+from learners.run_folder import CONFIG_FILE
 from llm_envs.env import BranchingEnv
 from llm_envs.registry import EnvSpec
 from llm_envs.task import has_length
@@ -183,8 +184,8 @@ def chosen_parts(argv: Sequence[str]) -> tuple[EnvSpec, Any, dict[str, Any]]:
     """
     given = first_look(argv, ("env", "learner", "config", "resume_from_checkpoint"))
     config_path, folder = given.get("config"), given.get("resume_from_checkpoint")
-    if config_path is None and folder is not None and (Path(folder).expanduser() / "config.yaml").is_file():
-        config_path = str(Path(folder) / "config.yaml")
+    if config_path is None and folder is not None and (Path(folder).expanduser() / CONFIG_FILE).is_file():
+        config_path = str(Path(folder) / CONFIG_FILE)
     config = {} if config_path is None else read_yaml(config_path)
     env = find_env(given.get("env") or _name_in(config, "env") or MAIN_ENV)
     with bad_input():
@@ -200,10 +201,9 @@ def settings(argv: Sequence[str]) -> TrainSettings:
     """
     spec, trainer, file = chosen_parts(argv)
     options = train_options(spec, trainer)
-    parsed = parse(options, argv, file, open_sections=("env",) if takes_any(spec) else ())
-    with bad_input():
-        run = RunOptions(**{option.name: parsed.values[option.name] for option in dataclass_options(RunOptions)})
-    env = _env(spec, parsed, run)
+    parsed = parse(options, argv, file, open_sections=open_sections(spec))
+    run = parsed.built(RunOptions)
+    env = env_of_team(spec, parsed.section("env"), centralized=run.centralized)
     preset = _preset(run, env, parsed)
     parsed = parsed.with_defaults({f"learner.{name}": value for name, value in preset.items()})
     with bad_input("--learner."):
@@ -211,19 +211,10 @@ def settings(argv: Sequence[str]) -> TrainSettings:
     return TrainSettings(parsed, options, run, env, trainer, config, preset)
 
 
-def _env(spec: EnvSpec, parsed: Parsed, run: RunOptions) -> BranchingEnv:
-    env = branching(make_env(spec, parsed.section("env")), spec.id)
-    if not run.centralized:
-        return env
-    from llm_envs.wrappers import JointAgent
-
-    return JointAgent(env)
-
-
 def _preset(run: RunOptions, env: BranchingEnv, parsed: Parsed) -> dict[str, Any]:
     """The preset's values that the user has not set and the learner knows."""
     count = len(env.items) if has_length(env.items) else None
-    values = presets.values(presets.choose(run.preset, run.models), count)
+    values = presets.values(presets.choose(run.preset, run.models), count, env.num_turns)
     return {
         name: value
         for name, value in values.items()

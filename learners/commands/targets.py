@@ -51,10 +51,10 @@ def env_options(found: EnvSpec) -> list[Option]:
     return [_rows_option(option) if option.name.removeprefix("env.") in ROWS else option for option in options]
 
 
-def takes_any(found: EnvSpec) -> bool:
-    """Whether an env's factory takes options it does not name."""
+def open_sections(found: EnvSpec) -> tuple[str, ...]:
+    """Sections whose options nobody can list: `env` if the factory takes options it does not name."""
     factory = found.load()
-    return not isinstance(factory, Task) and keyword_options(factory).open_ended
+    return () if isinstance(factory, Task) or not keyword_options(factory).open_ended else ("env",)
 
 
 def make_env(found: EnvSpec, options: Mapping[str, Any], *, render_mode: str | None = None) -> ParallelEnv:
@@ -67,17 +67,24 @@ def make_env(found: EnvSpec, options: Mapping[str, Any], *, render_mode: str | N
         return found.make(render_mode=render_mode, **{name: _rows(name, value) for name, value in options.items()})
 
 
-def branching(env: ParallelEnv, name: str) -> BranchingEnv:
-    """The env, which learners and evaluations can play.
+def env_of_team(found: EnvSpec, options: Mapping[str, Any], *, centralized: bool) -> BranchingEnv:
+    """The environment that a team of models plays.
+
+    Args:
+        found: what is made.
+        options: of its factory.
+        centralized: one model writes every agent's text.
 
     Raises:
-        UsageError: for a parallel env that cannot branch.
+        UsageError: as `make_env`, and for a parallel env that cannot branch.
     """
     from llm_envs.env import BranchingEnv
+    from llm_envs.wrappers import JointAgent
 
+    env = make_env(found, options)
     if not isinstance(env, BranchingEnv):
-        raise UsageError(f"{name} gives a {type(env).__name__}; playing it with models needs a Task or a BranchingEnv")
-    return env
+        raise UsageError(f"{found.id} gives a {type(env).__name__}; playing it with models needs a Task or a BranchingEnv")
+    return JointAgent(env) if centralized else env
 
 
 def description(found: EnvSpec) -> str:

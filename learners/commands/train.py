@@ -12,19 +12,21 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from learners.commands.display import console, option_help
+from learners.commands.display import console, number, option_help
 from learners.commands.episodes import episode_returns, estimate, show_changes, show_comparison
 from learners.commands.errors import UsageError, bad_input
-from learners.commands.files import AGENTS_FOLDER, CONFIG_FILE, to_yaml
+from learners.commands.files import to_yaml
 from learners.commands.libraries import hide_library_bars, set_threads
 from learners.commands.options import short_name
 from learners.commands.settings import MAIN_ENV, TrainSettings, chosen_parts, settings, train_options
+from learners.credit import mean
+from learners.run_folder import AGENTS_FOLDER, CHECKPOINTS_FOLDER, CONFIG_FILE, METRICS_FILE, TENSORBOARD_FOLDER
 from llm_envs.types import EnvStep
 
 _SHOWN = 2
 _DOTS = (
-    "Only the ratio of the two lengths is rewarded here, so that is all the team learns: the tiny model pads its text, often with "
-    "rows of dots. With a real model, reward what you want to read."
+    "Only the ratio of the two lengths is rewarded here, so that is all the team learns: the tiny model makes its text longer by "
+    "repetition or rows of dots, not by sense. With a real model, reward what you want to read."
 )
 
 
@@ -119,7 +121,7 @@ def _folder(chosen: TrainSettings, resume: _Resume) -> Path:
     if chosen.run.output_dir is None:
         return _new_folder(chosen)
     folder = Path(chosen.run.output_dir).expanduser()
-    if resume.source is None and (folder / "metrics.jsonl").exists():
+    if resume.source is None and (folder / METRICS_FILE).exists():
         raise UsageError(
             f"--output_dir {folder} already holds a run: choose another, or go on with it by --resume_from_checkpoint {folder}"
         )
@@ -154,7 +156,7 @@ def _build(chosen: TrainSettings, folder: Path, config_text: str) -> Any:
             output_dir=folder,
             record=run.record,
             wandb_config=chosen.wandb_config(yaml.safe_load(config_text)),
-            sinks=[TensorBoardSink(folder / "tensorboard")] if run.tensorboard else [],
+            sinks=[TensorBoardSink(folder / TENSORBOARD_FOLDER)] if run.tensorboard else [],
             progress=not run.quiet,
             reward_workers=run.reward_workers,
         )
@@ -189,7 +191,7 @@ def _run_training(chosen: TrainSettings, trainer: Any, resume: _Resume, folder: 
     from learners.checkpoint import CheckpointError
 
     run = chosen.run
-    directory = None if run.checkpoint_interval == 0 else Path(run.checkpoint_dir or folder / "checkpoints").expanduser()
+    directory = None if run.checkpoint_interval == 0 else Path(run.checkpoint_dir or folder / CHECKPOINTS_FOLDER).expanduser()
     try:
         trainer.train(
             resume_from_checkpoint=resume.source,
@@ -217,7 +219,7 @@ def _log_last_evaluation(trainer: Any, steps: Sequence[EnvStep], folder: Path) -
     from learners.evaluation import evaluation_metrics
     from learners.tracking import JsonlSink
 
-    sink = JsonlSink(folder / "metrics.jsonl")
+    sink = JsonlSink(folder / METRICS_FILE)
     sink.log(trainer.numbering.env_step, {f"eval/{name}": value for name, value in evaluation_metrics(steps).items()})
     sink.close()
 
@@ -235,8 +237,22 @@ def _report(chosen: TrainSettings, folder: Path, before: Sequence[EnvStep], afte
         if chosen.env_id == MAIN_ENV:
             out.print()
             out.print(_DOTS)
+    if not after:
+        out.print(f"training return: {_training_returns(folder)} (the env has no evaluation items)")
     out.print()
     written = ", ".join(sorted(path.name for path in folder.iterdir()))
     out.print(f"{folder}: {written}", soft_wrap=True)
     if not chosen.run.quiet:
         out.print(f"evaluate it again: llm-marl evaluate {folder}", soft_wrap=True)
+
+
+def _training_returns(folder: Path) -> str:
+    """Mean return in the first and the last tenth of what was logged of training."""
+    from learners.tracking import read_metrics
+
+    entries = [entry.values for entry in read_metrics(folder / METRICS_FILE)]
+    returns = [values["turn_1/expected_return"] for values in entries if "turn_1/expected_return" in values]
+    if not returns:
+        return "not logged"
+    tenth = max(1, len(returns) // 10)
+    return f"{number(mean(returns[:tenth]))} at first, {number(mean(returns[-tenth:]))} at last"

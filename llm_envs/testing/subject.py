@@ -19,8 +19,6 @@ PROBES = ("", " ", "yes", "naïve ☃ 猫 👩‍🚀\n\ttwo lines", "\x00", "wo
 MOST_STEPS = 1000
 """After so many steps an episode without `num_turns` must have ended."""
 
-Returned = tuple[dict[AgentID, Any], dict[AgentID, float], dict[AgentID, bool], dict[AgentID, bool], dict[AgentID, dict[str, Any]]]
-
 
 class ViolationError(AssertionError):
     """A rule does not hold; the message says what was found instead."""

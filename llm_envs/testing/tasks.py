@@ -26,8 +26,7 @@ def check_task(task: Task, *, rows: int = 1000, scored_rows: int = 3) -> tuple[s
 
     Raises:
         ConformanceError: naming row, agent and texts, if a formatter, the reward or the transition fails or returns something
-        wrong,
-            if a row is changed, or if the reward of a joint response depends on the others or differs when asked again.
+            wrong, if a row is changed, or if the reward of a joint response depends on the others or differs when asked again.
     """
     env = TaskEnv(task)
     counts = [_check_formatters(env, name, items, rows) for name, items in (("items", task.items), ("eval_items", task.eval_items))]

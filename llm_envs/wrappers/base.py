@@ -12,6 +12,9 @@ from llm_envs.env import BranchingEnv
 from llm_envs.seeding import Path
 from llm_envs.types import AgentID, Item, JointAction, State, Transition, Turn
 
+FRAME = 4096
+"""Least characters that the space of a text made of several leaves for what stands around them."""
+
 
 class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is text
     """An environment around another one; by itself it changes nothing.
@@ -28,7 +31,11 @@ class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
     def __init__(self, env: BranchingEnv, *, agents: Sequence[AgentID] | None = None) -> None:
         if not isinstance(env, BranchingEnv):
             raise TypeError(f"{type(self).__name__} wraps a BranchingEnv (a task's, or another wrapper), got {env!r}")
-        room = 1 if agents is None else len(env.possible_agents) + 1  # everybody's text and a frame around them
+
+        def room(length: int) -> int:
+            # Another team's text holds everybody's, and a frame around them.
+            return length if agents is None else len(env.possible_agents) * length + max(length, FRAME)
+
         super().__init__(
             env.possible_agents if agents is None else agents,
             num_turns=env.num_turns,
@@ -36,8 +43,8 @@ class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
             eval_items=env.eval_items,
             name=f"{type(self).__name__}({env})",
             render_mode=env.render_mode,
-            max_prompt_length=room * env.max_prompt_length,
-            max_completion_length=room * env.max_completion_length,
+            max_prompt_length=room(env.max_prompt_length),
+            max_completion_length=room(env.max_completion_length),
         )
         self.env = env
 
@@ -46,9 +53,15 @@ class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
         inner = self.env.initial(item, key, item_index)
         return dataclasses.replace(inner, inner=inner)
 
+    def check_state(self, state: State) -> None:
+        """Refuse what is no state of such an environment, or carries none of the wrapped one's."""
+        super().check_state(state)
+        self.env.check_state(inner_state(state))
+
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
         """What each of several joint actions leads to: what it leads to inside."""
-        transitions = self.env.branch(inner_state(state), self.playable(state, joint_actions))
+        actions = self.playable(state, joint_actions)
+        transitions = self.env.branch(inner_state(state), actions)
         return [_seen_from_outside(state, transition) for transition in transitions]
 
     def global_state(self, state: State) -> str:

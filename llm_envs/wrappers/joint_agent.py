@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from pettingzoo import ParallelEnv
 
+from llm_envs.calling import owned
 from llm_envs.env import BranchingEnv
 from llm_envs.formatters import as_prompt
 from llm_envs.seeding import Path
@@ -53,12 +54,21 @@ class TaggedSections:
 
     Attributes:
         roles: names of the tags, one for each role.
+
+    Raises:
+        ValueError: without roles, or for one given twice.
     """
 
     roles: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        if not self.roles or len({role.casefold() for role in self.roles}) < len(self.roles):
+            raise ValueError(f"roles must be different names, whatever their case, got {self.roles!r}")
+
     def build_prompt(self, item: Item, agent_prompts: Sequence[str]) -> str:
         """Every role's prompt under its name, then the form of the answer."""
+        if len(agent_prompts) != len(self.roles):
+            raise ValueError(f"TaggedSections has the roles {', '.join(self.roles)}, but there are {len(agent_prompts)} agents")
         asked = [f"{role} is asked:\n{prompt}" for role, prompt in zip(self.roles, agent_prompts, strict=True)]
         form = "\n".join(f"<{role}>\n(the answer of {role})\n</{role}>" for role in self.roles)
         return "\n\n".join([_PREAMBLE, *asked, f"Use exactly this form:\n{form}"])
@@ -77,12 +87,14 @@ class TaggedSections:
 
 def _section(text: str, role: str, roles: Sequence[str]) -> str | None:
     def tag(names: Iterable[str], slash: str) -> str:
-        return rf"<\s*{slash}\s*(?:{'|'.join(map(re.escape, names))})\s*>"
+        # White space stands in one place of each: two that could share it would be tried in every division.
+        return rf"<\s*{slash}(?:{'|'.join(map(re.escape, names))})\s*>"
 
     flags = re.IGNORECASE | re.DOTALL
-    found = re.search(rf"{tag([role], '')}(.*?){tag([role], '/')}", text, flags)
+    begin, end, any_tag = tag([role], ""), tag([role], r"/\s*"), tag(roles, r"(?:/\s*)?")
+    found = re.search(rf"{begin}(.*?){end}", text, flags)
     if found is None:
-        found = re.search(rf"{tag([role], '')}(.*?)(?:{tag(roles, '/?')}|\Z)", text, flags)
+        found = re.search(rf"{begin}(.*?)(?:{any_tag}|\Z)", text, flags)
     return None if found is None else found.group(1).strip()
 
 
@@ -106,8 +118,8 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
     """An environment of one agent, `team_0`, that reads every role's prompt and writes every role's text in one completion.
 
     Its reward is the mean of the roles' rewards. A completion that cannot be split plays the empty text for every role. Infos:
-    `turn`, `item_index`, the roles' means of `raw_reward` and of each `reward/<term>`, and for each role `role_reward/<role>` and
-    `role_completion/<role>`; `parse_failed` is 1 for a completion that could not be split, else 0.
+    `turn`, `item_index`, the roles' means of `raw_reward`, `task_reward` (if there is one) and each `reward/<term>`, for each role
+    `role_reward/<role>` and `role_completion/<role>`; `parse_failed` is 1 for a completion that could not be split, else 0.
 
     Args:
         env: what is wrapped. Any number of roles and turns.
@@ -128,8 +140,8 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
 
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
         """What each of several joint completions leads to."""
-        inner = inner_state(state)
         texts = [action[TEAM] for action in self.playable(state, joint_actions)]
+        inner = inner_state(state)
         split = [self._split(text, inner.item) for text in texts]
         transitions = self.env.branch(inner, [action or dict.fromkeys(self.env.possible_agents, "") for action in split])
         return [
@@ -140,7 +152,7 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
     def _split(self, text: str, item: Item) -> dict[AgentID, str] | None:
         roles = self.env.possible_agents
         try:
-            return dict(zip(roles, split_completion(self.adapter, text, item, len(roles)), strict=True))
+            return dict(zip(roles, split_completion(self.adapter, text, owned(item), len(roles)), strict=True))
         except UnparsableCompletionError:
             return None
 
@@ -155,9 +167,11 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
     def _prompt(self, inner: State) -> dict[AgentID, str]:
         prompts = [inner.observations[role] for role in self.env.possible_agents]
         source = f"what {type(self.adapter).__name__}.build_prompt returns"
-        prompt = as_prompt(self.adapter.build_prompt(inner.item, prompts), source)
+        prompt = as_prompt(self.adapter.build_prompt(owned(inner.item), prompts), source)
         if not prompt.strip():
             raise ValueError(f"{source} must not be empty, got {prompt!r}")
+        if len(prompt) > self.max_prompt_length:
+            raise ValueError(f"{source} has {len(prompt)} characters, more than max_prompt_length={self.max_prompt_length}")
         return {TEAM: prompt}
 
 
@@ -167,7 +181,7 @@ def _joined_infos(transition: Transition) -> dict[str, Any]:
     first = next(iter(by_role.values()))
     infos: dict[str, Any] = {"turn": first["turn"], "item_index": first["item_index"]}
     for key in first:
-        if key == "raw_reward" or key.startswith("reward/"):
+        if key in ("raw_reward", "task_reward") or key.startswith("reward/"):
             infos[key] = _mean(info[key] for info in by_role.values())
     for role, text in transition.state.history[-1].actions.items():
         infos[f"role_reward/{role}"] = transition.rewards[role]

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from pettingzoo import ParallelEnv
 
-from llm_envs.calling import function_name
+from llm_envs.calling import FAILURES, check_arguments, function_name
 from llm_envs.env import BranchingEnv
 from llm_envs.rewards import reward_error, reward_rows
 from llm_envs.types import AgentID, JointAction, State, Transition
@@ -15,8 +15,7 @@ from llm_envs.wrappers.base import Wrapper, rewarded
 
 Scorer: TypeAlias = Callable[[Sequence[Mapping[AgentID, str]], Sequence[Mapping[AgentID, str]]], Any]
 """`score(prompts, completions)`: for each of K joint responses what every agent read and what it wrote, in the agents' order;
-returns
-K scores for the team, or per-agent ones, in any form that a reward function may return."""
+returns K scores for the team, or per-agent ones, in any form that a reward function may return."""
 
 
 class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
@@ -31,8 +30,7 @@ class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
 
     def __init__(self, env: BranchingEnv, score: Scorer) -> None:
         super().__init__(env)
-        if not callable(score):
-            raise TypeError(f"score must be callable, got {score!r}")
+        check_arguments(score, "score", "the prompts", "the completions")
         self.score = score
 
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
@@ -48,7 +46,7 @@ class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
         prompts = [dict(state.observations) for _ in transitions]
         try:
             scores = reward_rows(self.score(prompts, completions), len(transitions), self.possible_agents)
-        except Exception as error:
+        except FAILURES as error:
             raise reward_error(f"score {function_name(self.score)}", state, completions, error) from error
         return [
             rewarded(transition, row, [self._infos(transition, agent, row[agent]) for agent in self.possible_agents])
@@ -56,4 +54,5 @@ class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
         ]
 
     def _infos(self, transition: Transition, agent: AgentID, score: float) -> dict[str, float]:
-        return {"raw_reward": score, "task_reward": transition.infos[agent]["raw_reward"]}
+        inside = transition.infos[agent]
+        return {"raw_reward": score, "task_reward": inside.get("task_reward", inside["raw_reward"])}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pettingzoo import ParallelEnv
 
+from llm_envs.calling import check_arguments
 from llm_envs.env import BranchingEnv
 from llm_envs.rewards import RewardProcessor, processed
 from llm_envs.types import JointAction, State, Transition
@@ -24,8 +25,7 @@ class TransformReward(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is
 
     def __init__(self, env: BranchingEnv, f: RewardProcessor) -> None:
         super().__init__(env)
-        if not callable(f):
-            raise TypeError(f"f must be callable, got {f!r}")
+        check_arguments(f, "f", "a reward")
         self.f = f
 
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:

@@ -164,8 +164,6 @@ def test_no_options_are_the_main_job():
     chosen = settings([])
     assert (chosen.env_id, chosen.trainer.__name__, chosen.run.models) == ("length-ratio-v0", "MAGRPOTrainer", ["tiny"])
     assert chosen.preset["num_generations"] == chosen.config.num_generations == 8
-    # 64 bundled items, about 400 of them.
-    assert chosen.config.num_train_epochs == 7
 
 
 def test_what_the_user_sets_wins_over_the_preset(folder):
@@ -217,6 +215,21 @@ def test_printed_configs_give_the_same_config_again(folder, capsys):
     tree = yaml.safe_load(first)
     assert (tree["learner"]["name"], tree["env"]["num_turns"], tree["model_config"]["lora"]) == ("marloo", 2, {"r": 2})
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "generations", "epochs"),
+    [
+        # About 400 states: 400 / 64 items, 400 / (1 + 4) / 64, 400 / (1 + 4 + 16) / 64, 400 / 6.
+        ("--env matching-v0", 8, 7),
+        ("--env matching-v0 --env.num_turns 2", 4, 2),
+        ("--env matching-v0 --env.num_turns 3", 4, 1),
+        ("--env.items rows.jsonl", 8, 67),
+    ],
+)
+def test_the_preset_wants_about_as_many_states_whatever_the_turns_and_items(words, generations, epochs):
+    config = settings(words.split()).config
+    assert (config.num_generations, config.num_train_epochs, config.shuffle) == (generations, epochs, True)
 
 
 # ---- runs ----
@@ -290,6 +303,7 @@ def test_an_interrupted_run_can_be_gone_on_with(capsys):
         "2",
     ]
     assert main(["train", *command, "--output_dir", "one", "--quiet"]) == 0
+    assert "training return: " in capsys.readouterr().out  # there is nothing to evaluate on
     import own_task  # type: ignore[import-not-found]  # the fixture's
 
     own_task.CALLS["left"] = 6  # two items into the second epoch

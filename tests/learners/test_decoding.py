@@ -1,4 +1,4 @@
-"""Guards the ways a model is run: every backend draws and scores what one plain forward of the bare sequence says, gradients too."""
+"""Guards the ways a model is run: every backend draws and scores what a plain forward of the bare sequence says, gradients too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards how a team of models is put together: copies and sharing, mixed sources, options that act or raise, adapters on one base."""
+"""Guards how a team of models is put together: copies and sharing, mixed sources, options that act or raise, adapters on a base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards the log-probabilities that are trained on: values and gradients, from logits and from hidden states, plain and truncated."""
+"""Guards the log-probabilities that are trained on: values and gradients, from logits and hidden states, plain and truncated."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from learners.models import ModelConfig
 from learners.reinforce import MAGRPO, MAGRPOConfig
 from learners.sampling import SamplingConfig
 from learners.trainer import Trainer
@@ -274,6 +275,31 @@ def test_checkpoint_total_limit_keeps_the_newest(make_trainer):
     assert len(list((trainer.output_dir / "c").glob("checkpoint-*"))) == 2
 
 
+def test_the_checkpoint_resumed_from_is_kept_however_its_path_is_written(make_trainer, tmp_path):
+    first = make_trainer(config(num_train_epochs=1), "first")
+    first.train(checkpoint_dir=tmp_path / "c")
+    (tmp_path / "link").symlink_to(tmp_path / "c")
+    (checkpoint,) = (tmp_path / "link").glob("checkpoint-*")
+    second = make_trainer(config(), "second")
+    second.train(checkpoint, checkpoint_dir=tmp_path / "c", checkpoint_interval=1, checkpoint_total_limit=1)
+    assert len(list((tmp_path / "c").glob("checkpoint-*"))) == 2
+    assert checkpoint.is_dir()
+
+
+def test_a_checkpoint_saved_and_loaded_by_hand(make_trainer, tmp_path):
+    first = make_trainer(config())
+    first.train()
+    checkpoint = first.save_checkpoint(tmp_path / "by hand")
+    assert checkpoint.parent == tmp_path / "by hand"
+    second = make_trainer(config(), "second")
+    second.load_checkpoint(checkpoint)
+    assert same(first, second)
+    assert (second.numbering, second.position) == (first.numbering, first.position)
+    assert second.evaluate() == first.evaluate()
+    with pytest.raises(ValueError, match="discount"):
+        make_trainer(config(discount=0.5), "third").load_checkpoint(checkpoint)
+
+
 def test_saved_agents_load_with_from_pretrained(make_trainer, tmp_path):
     trainer = make_trainer(config())
     trainer.train()
@@ -423,6 +449,14 @@ class TestNamedTrainers:
     def test_parts_that_do_not_fit_are_refused(self, options, error, message):
         with pytest.raises(error, match=message):
             MAGRPOTrainer(**options)
+
+    def test_a_dtype_said_twice_is_compared_as_a_dtype(self, tmp_path):
+        parts = {"env": make_env(), "agent_model": "tiny-random", "args": config(dtype="bfloat16"), "output_dir": tmp_path}
+        for model_config in ({"dtype": torch.bfloat16}, {"torch_dtype": "torch.bfloat16"}, ModelConfig(), None):
+            trainer = MAGRPOTrainer(**parts, model_config=model_config)
+            assert {parameter.dtype for parameter in weights(trainer)} == {torch.bfloat16}
+        with pytest.raises(ValueError, match=r"args\.dtype='bfloat16', but model_config says 'float32'"):
+            MAGRPOTrainer(**parts, model_config={"torch_dtype": "float32"})
 
     def test_a_missing_field_names_row_field_and_agent(self, tiny_model, byte_tokenizer, tmp_path):
         trainer = MAGRPOTrainer(

@@ -189,8 +189,11 @@ def test_actions_must_be_everybodys_texts():
         with pytest.raises(ValueError, match="a joint action must name solver_0, critic_0, got"):
             env.step(actions)
     for other in (None, 3, ["list"], b"bytes"):
-        with pytest.raises(TypeError, match="expected a text, got"):
+        with pytest.raises(TypeError, match="the action of critic_0 must be a text, got"):
             env.step({"solver_0": "", "critic_0": other})
+    for other in (None, 3, "text", ["x", "y"], [("solver_0", ""), ("critic_0", "")]):
+        with pytest.raises(TypeError, match="a joint action must be a mapping from agent to text, got"):
+            env.step(other)
     assert env.agents, "a refused action leaves the episode as it was"
     env.step({"critic_0": np.str_("y"), "solver_0": np.array("x")})
     assert env.snapshot().history[0].actions == {"solver_0": "x", "critic_0": "y"}
@@ -277,9 +280,9 @@ def test_without_a_seed_runs_differ_and_global_streams_stay():
     assert (random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()) == before
 
 
-@pytest.mark.parametrize("seed", [-1, 1.0, "0"])
+@pytest.mark.parametrize("seed", [-1, 1.0, "0", [0]])
 def test_a_seed_that_is_none_is_refused(seed):
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises((ValueError, TypeError), match=r"seed must (not be negative|be a whole number or None), got"):
         TaskEnv(task()).reset(seed=seed)
 
 
@@ -364,6 +367,44 @@ def test_snapshots_and_restores():
         assert again[:-1] == left[:-1]
     env.restore(env.snapshot())
     assert env.agents == []
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, Wrapper, lambda env: TurnLimit(env, 2)])
+def test_branch_takes_any_iterable_of_joint_actions_and_nothing_else(wrap):
+    env = wrap(TaskEnv(turns()))
+    env.reset(seed=0)
+    state, action = env.snapshot(), {"solver_0": "x", "critic_0": "y"}
+    assert env.branch(state, (action for _ in range(2))) == env.branch(state, [action, action])
+    for other in (None, action, "xy", 3):
+        with pytest.raises(TypeError, match="joint_actions must be a list of joint actions, got"):
+            env.branch(state, other)
+    for other in (None, {"turn": 0}):
+        with pytest.raises(TypeError, match="expected a State, got"):
+            env.branch(other, [action])
+
+
+def test_a_state_of_another_kind_is_not_restored():
+    """Neither does it cost the env the state it has."""
+    plain = TaskEnv(turns())
+    others = [
+        TaskEnv(turns(agents=3, reward=brevity)),
+        JointAgent(TaskEnv(turns())),
+        TurnLimit(TaskEnv(turns()), 2),
+        TransformReward(TurnLimit(TaskEnv(turns()), 2), RewardProcessors.shift(1)),
+    ]
+    envs = [plain, *others]
+    for env in envs:
+        env.reset(seed=0)
+    for env in envs:
+        before = env.snapshot()
+        for state in (None, "state", *(other.snapshot() for other in envs if other is not env)):
+            with pytest.raises(
+                (TypeError, ValueError), match=r"expected a State|is of the agents|come from a wrapper|comes from a wrapper"
+            ):
+                env.restore(state)
+            assert env.snapshot() is before
+            assert env.agents == env.possible_agents
+        env.restore(before)
 
 
 # ---- driven by others ----

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from llm_envs.env import TaskEnv
 from llm_envs.recording import Recorder, RecordingError, read_episodes, read_steps, replay
-from llm_envs.rollouts import collect
+from llm_envs.rollouts import EVALUATION, Numbering, collect
 from llm_envs.task import Task
 from llm_envs.tasks import matching
 from llm_envs.types import ChatPrompt, Completion, EnvStep, RolloutSpec
@@ -120,6 +120,7 @@ def test_numpy_numbers_in_infos_become_plain_ones(tmp_path):
         ({"score": {"parts": [1, {2}]}}, r"env step 1: infos of agent_0\['score'\]\['parts'\]\[1\] is set"),
         ({"array": np.zeros(2)}, r"infos of agent_0\['array'\] is ndarray.*; give numbers, texts or lists"),
         ({"byword": {3: 1}}, r"infos of agent_0\['byword'\] has the key 3: keys must be texts"),
+        ({"wide": np.longdouble(1) / 3}, r"infos of agent_0\['wide'\] is (longdouble|float128)"),
     ],
 )
 def test_an_info_without_a_form_in_json_is_named_and_nothing_is_written(tmp_path, info, named):
@@ -237,6 +238,25 @@ def test_replay_reproduces_chance_from_the_seed():
     assert replay(env, steps, seed=11) == steps
     with pytest.raises(RecordingError, match=r"episode 0, turn 2: agent_0 would read '\d+', but its completions were written for"):
         replay(env, steps, seed=12)
+
+
+def test_replay_of_an_evaluation_draws_what_it_drew():
+    """There the chance of an episode hangs on the item's position and not on the episode's number."""
+    env = TaskEnv(Task(reward=lambda one: [0.0] * len(one), items=[{"prompt": "x"}] * 5, agents=1, num_turns=3, transition=dice))
+    options = {"seed": 11, "purpose": EVALUATION}
+    steps = collect(
+        env, {"agent_0": Words()}, env.items[3:], RolloutSpec(2), item_indices=[3, 4], numbering=Numbering(9, 7, 8), **options
+    )
+    assert replay(env, steps, **options) == steps
+
+
+def test_replay_of_another_team_is_refused():
+    _, steps = tree()
+    for agents in (3, ["left_0", "right_0"]):
+        with pytest.raises(RecordingError, match="episode 0 was played by agent_0, agent_1, but the env is for"):
+            replay(TaskEnv(matching.task(num_turns=3, agents=agents)), steps)
+    with pytest.raises(ValueError, match="seed must not be negative"):
+        replay(tree()[0], steps, seed=-1)
 
 
 def dice(state):

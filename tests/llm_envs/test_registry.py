@@ -100,6 +100,12 @@ def test_an_unknown_id_is_answered_with_those_like_it(wrong):
         make("qqq")
 
 
+@pytest.mark.parametrize("wrong", [None, 3, ["split-v0"]])
+def test_an_id_is_a_text(wrong):
+    with pytest.raises(TypeError, match="an env id must be a text like my-task-v0, got"):
+        make(wrong)
+
+
 def test_registered_factories_defaults_and_tasks():
     register("own-task-v0", own_task, rows=5)
     assert len(make("own-task-v0").items) == 5 and len(make("own-task-v0", rows=3).items) == 3
@@ -127,7 +133,7 @@ def test_required_options():
 
 
 def test_refused_registrations():
-    for wrong in ("own", "Own-v0", "own-v", "own_task-v0", ""):
+    for wrong in ("own", "Own-v0", "own-v", "own_task-v0", "", "own-v٣", None, 3):
         with pytest.raises(ValueError, match="must look like my-task-v0"):
             register(wrong, own_task)
     with pytest.raises(TypeError, match="own-v0 has no option 'size'; its options: rows"):

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
-from llm_envs import EVALUATION, TRAINING, EnvStep, Numbering, RolloutSpec, Task, TaskEnv, collect, joint_choices
+from llm_envs import EVALUATION, TRAINING, Completion, EnvStep, Numbering, RolloutSpec, Task, TaskEnv, collect, joint_choices
 from llm_envs.rollouts import map_in_order
 from llm_envs.seeding import SAMPLING, stream
 from llm_envs.testing import ScriptedPolicy
@@ -96,6 +96,7 @@ def test_numbers_of_joint_actions_and_states():
         ({"num_generations": True}, "num_generations must be"),
         ({"joint_mode": "align"}, "joint_mode must be 'aligned' or 'cross', got 'align'"),
         ({"early_termination_threshold": float("nan")}, "early_termination_threshold must be None or finite, got nan"),
+        ({"early_termination_threshold": "0.5"}, "early_termination_threshold must be None or finite, got '0.5'"),
     ],
 )
 def test_a_wrong_spec_is_refused(options, message):
@@ -332,13 +333,30 @@ def test_an_error_leaves_the_numbers_as_they_were():
         ({"item_indices": [0]}, r"item_indices must be a position for each of 4 items, got \[0\]"),
         ({"item_indices": [0, 1, -1, 2], "purpose": EVALUATION}, "item_indices must be a position for each of 4 items"),
         ({"seed": -1}, "seed must not be negative"),
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
+        ({"seed": None}, "seed must be a whole number, got None"),
         ({"purpose": 2}, "purpose TRAINING or EVALUATION, got seed=0, purpose=2"),
+        ({"policies": None}, "policies must be given for left_0, right_0, got None"),
     ],
 )
 def test_wrong_arguments_are_refused(changed, message):
     options = {"policies": team(), "items": ROWS, "spec": RolloutSpec(1), **changed}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         collect(env(1), **options)
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [None, 3, "text", [Completion("a")] * 4, [["a", "b"]] * 4, [[Completion("a"), None]] * 4],
+)
+def test_a_policy_that_returns_no_completions_is_an_error(returned):
+    class Other(ScriptedPolicy):
+        def generate(self, prompts, n, keys):
+            return returned
+
+    policies = {"left_0": ScriptedPolicy(["x"]), "right_0": Other(["x"])}
+    with pytest.raises((TypeError, ValueError), match=r"the policy of right_0 must return a list of \[Completion, …\] lists, got"):
+        collect(env(1), policies, ROWS, RolloutSpec(2))
 
 
 def test_a_policy_that_returns_other_numbers_is_an_error():

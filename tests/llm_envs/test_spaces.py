@@ -191,7 +191,7 @@ def test_cleaning():
     assert clean_text("\ude00\ud83d") == "\ufffd\ufffd"
     assert is_unicode("中") and not is_unicode("\ud800")
     for other in (None, 3, b"bytes", ["a"], np.array(["a"]), np.array(3)):
-        with pytest.raises(TypeError, match="expected a text, got"):
+        with pytest.raises(TypeError, match="this must be a text, got"):
             clean_text(other)
 
 

@@ -53,7 +53,8 @@ def test_reference_earns_the_most_on_every_row(make, num_turns):
 @pytest.mark.parametrize("make", TASKS.values(), ids=TASKS)
 def test_rows_and_evaluation_rows(make):
     task = make()
-    assert (len(task.items), len(task.eval_items)) == (64, 16)
+    # One game needs no more to be measured; topics differ, so that more of them make a steadier mean.
+    assert (len(task.items), len(task.eval_items)) == (64, 48 if task.name == "length-ratio-v0" else 16)
     own = make(items=task.items[:3])
     assert own.eval_items is None  # bundled rows would measure another data set
     assert make(items=task.items[:3], eval_items=task.items[:2]).eval_items == task.items[:2]
@@ -316,10 +317,10 @@ def test_length_ratio_rows():
 
 
 def test_length_ratio_topics():
-    """64 and 16 different short topics, none of them in both."""
+    """64 and 48 different short topics, none of them in both."""
     task = length_ratio.task()
     train, evaluation = ({row["topic"] for row in rows} for rows in (task.items, task.eval_items))
-    assert (len(train), len(evaluation), len(train & evaluation)) == (64, 16, 0)
+    assert (len(train), len(evaluation), len(train & evaluation)) == (64, 48, 0)
     assert max(map(len, train | evaluation)) <= 12
 
 

@@ -448,8 +448,8 @@ def strict(one, two):
     return [float(text) for text in one]
 
 
-def writes(one, two, batch_items):
-    batch_items[0]["n"].append(1)
+def writes(one, two, states):
+    states[0].item["n"].append(1)
     return [0.0] * len(one)
 
 
@@ -459,7 +459,10 @@ def writes(one, two, batch_items):
         ({"items": [*rows(), {"text": "x"}]}, r"items, row 4: item 4 has no field 'prompt'"),
         ({"eval_items": [{"prompt": None}]}, r"eval_items, row 0: item 0: "),
         ({"max_prompt_length": 3}, r"items, row 0: .*the prompt of agent_0 has 5 characters, more than max_prompt_length=3"),
-        ({"formatters": lambda item: item["n"].append(1) or "x"}, r"items, row 0: a formatter changed the row\['n'\]"),
+        (
+            {"items": [{"a": np.zeros(2)}], "formatters": lambda item: item["a"].fill(1) or "x"},
+            r"items, row 0: a formatter changed the row\['a'\]",
+        ),
         ({"reward": jealous}, r"row 0, turn 1: joint responses scored among 2 earn something else"),
         ({"reward": moody}, r"row 0, turn 1: joint responses scored again earn something else"),
         ({"reward": strict}, r"row 0, turn 1: .*could not convert string to float.* A malformed completion is an action"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def test_only_branching_envs_can_be_wrapped(build):
 def test_a_state_from_elsewhere_is_refused():
     env = inside()
     for wrapper in (Wrapper(env), JointAgent(env), TurnLimit(env, 2)):
-        with pytest.raises(ValueError, match="does not come from a wrapper"):
+        with pytest.raises(ValueError, match=r"does not come from a wrapper|is of the agents"):
             wrapper.branch(start(env), [dict.fromkeys(wrapper.possible_agents, "x")])
 
 
@@ -169,6 +170,40 @@ def test_a_score_that_is_none_is_an_error(score, message):
         env.branch(start(env), [joint("a", "b"), joint("c", "d")])
     with pytest.raises(TypeError, match="score must be callable, got 'model'"):
         ScoreWith(inside(), "model")
+
+
+def test_scores_of_scores_keep_the_tasks_own_reward():
+    """Lengths 2 and 4 are the task's: beside one score, beside a score of scores, and as the roles' mean around them."""
+    scored = ScoreWith(inside(), lambda prompts, completions: [7.0] * len(completions))
+    twice = ScoreWith(scored, lambda prompts, completions: [9.0] * len(completions))
+    (transition,) = twice.branch(start(twice), [joint("ab", "cdef")])
+    assert {agent: info["task_reward"] for agent, info in transition.infos.items()} == {"writer_0": 2.0, "critic_0": 4.0}
+    assert transition.infos["writer_0"]["raw_reward"] == 9.0
+    team = JointAgent(scored)
+    (transition,) = team.branch(start(team), [{"team_0": "<writer_0>ab</writer_0><critic_0>cdef</critic_0>"}])
+    assert (transition.infos["team_0"]["raw_reward"], transition.infos["team_0"]["task_reward"]) == (7.0, 3.0)
+
+
+def test_a_function_that_cannot_be_called_is_refused_when_wrapping():
+    with pytest.raises(TypeError, match=r"f .* takes 0 of the 1 arguments it is given: a reward"):
+        TransformReward(inside(), lambda: 1.0)
+    with pytest.raises(TypeError, match=r"score .* takes 1 of the 2 arguments it is given: the prompts, the completions"):
+        ScoreWith(inside(), lambda completions: [1.0])
+    with pytest.raises(TypeError, match=r"score .* is async"):
+        ScoreWith(inside(), judged)
+
+
+async def judged(prompts, completions):
+    return [1.0]
+
+
+def test_an_exit_inside_a_score_is_a_failure():
+    def exits(prompts, completions):
+        raise SystemExit(0)
+
+    env = ScoreWith(inside(), exits)
+    with pytest.raises(RewardError, match="SystemExit: 0"):
+        env.branch(start(env), [joint("a", "b")])
 
 
 # ---- turn limits ----
@@ -381,6 +416,48 @@ def test_an_adapters_own_error_is_no_parse_failure():
     env = JointAgent(inside(), Own())
     with pytest.raises(ZeroDivisionError):
         env.branch(start(env), [{"team_0": "x"}])
+
+
+def test_an_adapter_may_spoil_its_row():
+    class Own(Lines):
+        def build_prompt(self, item, agent_prompts):
+            agent_prompts.clear()
+            return item.pop("topic")
+
+        def parse_completion(self, text, item, n):
+            item.clear()
+            return super().parse_completion(text, item, n)
+
+    env = JointAgent(inside(), Own())
+    for _ in range(2):
+        assert start(env).observations == {"team_0": "rain"}
+        env.step({"team_0": "a\nb"})
+    assert ROWS[0] == {"prompt": "p0", "topic": "rain"}
+
+
+def test_a_joint_prompt_beyond_its_space_is_an_error():
+    class Own(Lines):
+        def build_prompt(self, item, agent_prompts):
+            return "x" * 4117
+
+    with pytest.raises(ValueError, match=r"Own.build_prompt returns has 4117 characters, more than max_prompt_length=4116"):
+        JointAgent(inside(max_prompt_length=10), Own()).reset(seed=0)
+
+
+def test_tags_must_be_the_roles():
+    for roles in ((), ("writer", "Writer")):
+        with pytest.raises(ValueError, match="roles must be different names, whatever their case, got"):
+            TaggedSections(roles)
+    with pytest.raises(ValueError, match="TaggedSections has the roles writer_0, but there are 2 agents"):
+        JointAgent(inside(), TaggedSections(("writer_0",))).reset(seed=0)
+
+
+def test_white_space_is_read_in_no_time():
+    """A model that repeats itself writes such texts; in a regular expression, neighbouring repetitions make it quadratic."""
+    begin = time.perf_counter()
+    with pytest.raises(UnparsableCompletionError):
+        TaggedSections(ROLES).parse_completion("<" + " " * 20_000, {}, 2)
+    assert time.perf_counter() - begin < 1.0
 
 
 def test_an_adapter_without_its_methods_is_refused():
