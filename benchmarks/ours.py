@@ -1,4 +1,4 @@
-"""Our side of the speed benchmark: `learners.MAGRPOTrainer`. Prints a JSON line for each case.
+"""Our side of the speed benchmark: the trainers of `learners`. Prints a JSON line for each case.
 
 python benchmarks/ours.py --cases k4
 python benchmarks/ours.py --cases k4 --profile     # where the time goes
@@ -14,36 +14,38 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from workload import Case, Counted, add_case_options, agents_of, cases_from_arguments, feedback, items_of, run_cases, tokenizer_of
+from workload import (
+    Case,
+    Counted,
+    add_case_options,
+    agents_of,
+    cases_from_arguments,
+    critics_of,
+    feedback,
+    items_of,
+    options_of,
+    run_cases,
+    tokenizer_of,
+)
 
-from learners import MAGRPOConfig, MAGRPOTrainer
+from learners import IACTrainer, MAACTrainer, MAGRPOTrainer
 
 
 def prepare(case: Case, reward: Counted) -> tuple[Callable[[], None], Callable[[], int]]:
     """A trainer for the case: its `train`, and its env steps."""
     folder = tempfile.TemporaryDirectory()
-    trainer = MAGRPOTrainer(
+    trainer_class = {"magrpo": MAGRPOTrainer, "maac": MAACTrainer, "iac": IACTrainer}[case.learner]
+    trainer = trainer_class(
         agents=agents_of(case),
         num_agents=2,
         tokenizer=tokenizer_of(case),
         train_dataset=items_of(case),
         reward_func=reward,
-        external_transition=feedback,
-        args=MAGRPOConfig(
-            num_agents=2,
-            num_turns=case.turns,
-            num_train_epochs=1,
-            num_generations=case.generations,
-            max_new_tokens=case.max_new_tokens,
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            early_termination_threshold=None,
-            rollout_buffer_size=case.buffer,
-            eval_interval=0,
-        ),
+        external_transition=feedback if case.turns > 1 else None,
+        args=trainer_class.learner_class.config_class(**options_of(case)),
         output_dir=Path(folder.name) / "run",
         progress=False,
+        **({} if case.learner == "magrpo" else {"critics": critics_of(case)}),
     )
 
     def train() -> None:

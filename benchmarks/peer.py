@@ -9,8 +9,23 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from comlrl.trainers.actor_critic import IACConfig, IACTrainer, MAACConfig, MAACTrainer
 from comlrl.trainers.reinforce import MAGRPOConfig, MAGRPOTrainer
-from workload import Case, Counted, add_case_options, agents_of, cases_from_arguments, feedback, items_of, run_cases, tokenizer_of
+from workload import (
+    Case,
+    Counted,
+    add_case_options,
+    agents_of,
+    cases_from_arguments,
+    critics_of,
+    feedback,
+    items_of,
+    options_of,
+    run_cases,
+    tokenizer_of,
+)
+
+TRAINERS = {"magrpo": (MAGRPOTrainer, MAGRPOConfig), "maac": (MAACTrainer, MAACConfig), "iac": (IACTrainer, IACConfig)}
 
 
 def prepare(case: Case, reward: Counted) -> tuple[Callable[[], None], Callable[[], int]]:
@@ -20,26 +35,15 @@ def prepare(case: Case, reward: Counted) -> tuple[Callable[[], None], Callable[[
     def reward_func(first: list[str], second: list[str]) -> list[float]:
         return reward(first, second)
 
-    trainer = MAGRPOTrainer(
+    trainer_class, config_class = TRAINERS[case.learner]
+    trainer = trainer_class(
         agents=agents_of(case),
-        num_agents=2,
         tokenizer=tokenizer_of(case),
         train_dataset=items_of(case),
         reward_func=reward_func,
         external_transition=feedback,
-        args=MAGRPOConfig(
-            num_agents=2,
-            num_turns=case.turns,
-            num_train_epochs=1,
-            num_generations=case.generations,
-            max_new_tokens=case.max_new_tokens,
-            temperature=1.0,
-            top_p=1.0,
-            top_k=0,
-            early_termination_threshold=None,
-            rollout_buffer_size=case.buffer,
-            eval_interval=0,
-        ),
+        args=config_class(**options_of(case)),
+        **({"num_agents": 2} if case.learner == "magrpo" else {"critics": critics_of(case)}),
     )
     trainer.verbose = False  # no progress bar
     return trainer.train, lambda: trainer.env_step

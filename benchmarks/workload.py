@@ -55,6 +55,8 @@ class Case:
         max_new_tokens: T.
         buffer: states collected for an update.
         model: folder of a model to load in place of the tiny one; None for that.
+        learner: "magrpo", "maac" or "iac".
+        critic_type: of the actor-critic learners.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Case:
     max_new_tokens: int = 32
     buffer: int = 16
     model: str | None = None
+    learner: str = "magrpo"
+    critic_type: str = "v"
 
     @property
     def expected_env_steps(self) -> int:
@@ -78,6 +82,11 @@ CASES = (
     Case("k4_turns2", 4, turns=2, items=16),
     Case("k4_vocab32k", 4, items=16, vocabulary=32_000),
     Case("k8_vocab32k", 8, items=16, vocabulary=32_000),
+    Case("maac_v", 4, items=48, learner="maac"),
+    Case("maac_q", 4, items=48, learner="maac", critic_type="q"),
+    Case("iac_v", 4, items=48, learner="iac"),
+    Case("maac_v_turns2", 1, turns=2, items=48, learner="maac"),
+    Case("iac_v_turns2", 1, turns=2, items=48, learner="iac"),
 )
 
 
@@ -105,6 +114,32 @@ def agents_of(case: Case) -> list[PreTrainedModel]:
     else:
         model = random_model(case.vocabulary, width=64, layers=2, heads=4)
     return [model, copy.deepcopy(model)]
+
+
+def critics_of(case: Case) -> list[PreTrainedModel]:
+    """One critic's model for MAAC, two for IAC, shaped like the agents'; none for MAGRPO."""
+    count = {"magrpo": 0, "maac": 1, "iac": 2}[case.learner]
+    return [random_model(case.vocabulary, width=64, layers=2, heads=4) for _ in range(count)]
+
+
+def options_of(case: Case) -> dict[str, object]:
+    """Options of the config that both systems know by the same names."""
+    shared = {
+        "num_agents": 2,
+        "num_turns": case.turns,
+        "num_train_epochs": 1,
+        "num_generations": case.generations,
+        "max_new_tokens": case.max_new_tokens,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "early_termination_threshold": None,
+        "eval_interval": 0,
+    }
+    if case.learner == "magrpo":
+        return {**shared, "rollout_buffer_size": case.buffer}
+    # These buffers count samples: as many as the same number of states gives.
+    return {**shared, "rollout_buffer_size": case.buffer * case.generations, "critic_type": case.critic_type}
 
 
 def random_model(vocabulary: int, width: int, layers: int, heads: int) -> Qwen2ForCausalLM:

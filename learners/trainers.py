@@ -18,7 +18,7 @@ from learners.evaluation import EvalAggregator, EvalLogger, MetricsCallback
 from learners.learner import Learner
 from learners.models import ModelConfig, load_policies
 from learners.policy import HFPolicy
-from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, Reinforce, ReinforceConfig
+from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, Reinforce
 from learners.sampling import SamplingConfig
 from learners.tracking import Sink
 from learners.trainer import Trainer
@@ -81,7 +81,7 @@ class TeamTrainer(Trainer):
         reward_processor: RewardProcessor | None = None,
         formatters: Formatter | Sequence[Formatter] | None = None,
         external_transition: ExternalTransition | None = None,
-        args: ReinforceConfig | None = None,
+        args: TrainingConfig | None = None,
         env: BranchingEnv | None = None,
         policies: Mapping[AgentID, HFPolicy] | None = None,
         wandb_config: Mapping[str, Any] | None = None,
