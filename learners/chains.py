@@ -6,7 +6,7 @@ Plain Python in double precision. `learners.credit` reads the same stream as tre
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llm_envs.types import EnvStep
@@ -26,34 +26,36 @@ class Targets:
 
 
 def chains(steps: Sequence[EnvStep]) -> list[list[EnvStep]]:
-    """The episodes as lists of steps in order of turns; the samples of a single turn are chains of one step.
+    """The episodes as lists of steps in order of turns, by env step; the samples of a single turn are chains of one step.
 
     Args:
         steps: whole episodes, in any order.
 
     Raises:
-        ValueError: two steps lead to, or several start from, a state in mid-episode: that is a tree, and no chain runs through it.
+        ValueError: two steps lead to, or several start from, a state in mid-episode: that is a tree, and no chain runs through it;
+            or a step is missing.
     """
+    ordered = sorted(steps, key=lambda step: step.env_step)
     by_state: dict[int, list[EnvStep]] = {}
-    for step in steps:
+    for step in ordered:
         by_state.setdefault(step.state_id, []).append(step)
-    reached = [step.next_state_id for step in steps if step.next_state_id is not None]
+    reached = [step.next_state_id for step in ordered if step.next_state_id is not None]
     if len(set(reached)) < len(reached):
         raise ValueError("two env steps lead to one state: these are no chains")
-    found = []
-    for step in steps:
-        if step.state_id in set(reached):
-            continue
-        chain = [step]
-        while (state := chain[-1].next_state_id) is not None:
-            following = by_state.get(state, [])
-            if len(following) != 1:
-                raise ValueError(
-                    f"env step {chain[-1].env_step} leads to state {state} with {len(following)} steps: a chain has one"
-                )
-            chain.append(following[0])
-        found.append(chain)
-    return found
+    starts = by_state.keys() - set(reached)
+    return [_followed(step, by_state) for step in ordered if step.state_id in starts]
+
+
+def _followed(first: EnvStep, by_state: Mapping[int, Sequence[EnvStep]]) -> list[EnvStep]:
+    if first.turn != 1:
+        raise ValueError(f"nothing leads to env step {first.env_step} of turn {first.turn}: episodes must be whole")
+    chain = [first]
+    while (state := chain[-1].next_state_id) is not None:
+        following = by_state.get(state, ())
+        if len(following) != 1:
+            raise ValueError(f"env step {chain[-1].env_step} leads to state {state} with {len(following)} steps: a chain has one")
+        chain.append(following[0])
+    return chain
 
 
 def lambda_targets(

@@ -88,14 +88,9 @@ class HFPolicy:
         self.prompt_overflow: PromptOverflow = prompt_overflow
         self.end_token_ids = frozenset(_end_tokens(self.model, tokenizer) if end_token_ids is None else end_token_ids)
         self.micro_batch_tokens = micro_batch_tokens
-        self._encoder = PromptEncoder(tokenizer, self._room(self.sampling), prompt_overflow)
+        self._encoder = PromptEncoder(tokenizer, Room.of(self.model, self.sampling.max_new_tokens), prompt_overflow)
         self._backend: Backend = choose_backend(self.model, decoder)
         self._lock = threading.RLock()
-
-    def _room(self, sampling: SamplingConfig) -> Room:
-        context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        vocabulary = cast("nn.Embedding", self.model.get_input_embeddings()).weight.shape[0]
-        return Room(context if context and context > 0 else None, sampling.max_new_tokens, vocabulary)
 
     @property
     def device(self) -> torch.device:
@@ -120,7 +115,7 @@ class HFPolicy:
         """A policy that draws otherwise from the same model and tokenizer: for evaluation."""
         other = copy.copy(self)
         other.sampling = sampling
-        other._encoder = PromptEncoder(self.tokenizer, self._room(sampling), self.prompt_overflow)
+        other._encoder = PromptEncoder(self.tokenizer, Room.of(self.model, sampling.max_new_tokens), self.prompt_overflow)
         return other
 
     def reference(self, device: torch.device | str | None = None) -> HFPolicy:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from transformers import PreTrainedTokenizerBase
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from llm_envs.types import ChatPrompt
 
@@ -37,6 +38,13 @@ class Room:
             raise ValueError(
                 f"max_new_tokens={self.max_new_tokens} leaves no room for a prompt: the model's context is {self.context} tokens"
             )
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, max_new_tokens: int) -> Room:
+        """What a model has, with so many tokens kept for a completion."""
+        context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        vocabulary = cast("nn.Embedding", model.get_input_embeddings()).weight.shape[0]
+        return cls(context if context and context > 0 else None, max_new_tokens, vocabulary)
 
 
 class PromptEncoder:
@@ -82,7 +90,28 @@ class PromptEncoder:
         with _TOKENIZING:
             known = dict(zip(plain, self._tokenizer(plain)["input_ids"], strict=True)) if plain else {}
             raw = [self._chat_ids(prompt) if isinstance(prompt, ChatPrompt) else known[str(prompt)] for prompt in prompts]
-        return [tuple(self._fitted(self._checked(prompt, ids))) for prompt, ids in zip(prompts, raw, strict=True)]
+        return [self.fitted(self._checked(prompt, ids)) for prompt, ids in zip(prompts, raw, strict=True)]
+
+    def fitted(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """The ids, cut to what there is room for if that is how overflow is met.
+
+        Raises:
+            ValueError: there is no room for them, and `overflow` is `error`.
+        """
+        if self._room.context is None or len(ids) <= self._room.context - self._room.max_new_tokens:
+            return tuple(ids)
+        limit = self._room.context - self._room.max_new_tokens
+        if self._overflow == "error":
+            raise ValueError(
+                f"a prompt of {len(ids)} tokens exceeds the {limit} that the context of {self._room.context} leaves beside "
+                f"max_new_tokens={self._room.max_new_tokens}; shorten it, lower that or set prompt_overflow='truncate_left'"
+            )
+        if self.num_truncated == 0:
+            warnings.warn(f"a prompt of {len(ids)} tokens was cut to {limit}; further ones are only counted", stacklevel=2)
+        self.num_truncated += 1
+        if self._starts_with_bos and limit > 1:
+            return (ids[0], *ids[len(ids) - limit + 1 :])
+        return tuple(ids[-limit:])
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Texts of completions without their special tokens; bytes that are no text become U+FFFD."""
@@ -119,19 +148,3 @@ class PromptEncoder:
             return ids
         start = next((position for position, token in enumerate(ids) if token != bos), len(ids))
         return [bos, *ids[start:]]
-
-    def _fitted(self, ids: list[int]) -> list[int]:
-        if self._room.context is None or len(ids) <= self._room.context - self._room.max_new_tokens:
-            return ids
-        limit = self._room.context - self._room.max_new_tokens
-        if self._overflow == "error":
-            raise ValueError(
-                f"a prompt of {len(ids)} tokens exceeds the {limit} that the context of {self._room.context} leaves beside "
-                f"max_new_tokens={self._room.max_new_tokens}; shorten it, lower that or set prompt_overflow='truncate_left'"
-            )
-        if self.num_truncated == 0:
-            warnings.warn(f"a prompt of {len(ids)} tokens was cut to {limit}; further ones are only counted", stacklevel=2)
-        self.num_truncated += 1
-        if self._starts_with_bos and limit > 1:
-            return [ids[0], *ids[len(ids) - limit + 1 :]]
-        return ids[-limit:]

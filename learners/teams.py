@@ -66,19 +66,25 @@ def teams_of(
     Args:
         policies: one for each agent.
         config: of the optimisers.
-        heads: further parameters that are trained with an agent's policy; agents that share the policy share them.
+        heads: further parameters that are trained with an agent's policy.
         head_learning_rate: of the heads; None trains them at the policy's rate.
     """
-    members: dict[int, list[AgentID]] = {}
-    for agent, policy in policies.items():
-        members.setdefault(id(policy), []).append(agent)
+    rate = config.agent_learning_rate if head_learning_rate is None else head_learning_rate
     teams = []
-    for agents in members.values():
-        policy, head = policies[agents[0]], list((heads or {}).get(agents[0], ()))
-        rate = config.agent_learning_rate if head_learning_rate is None else head_learning_rate
+    for name, agents in sharing(policies).items():
+        policy = policies[agents[0]]
+        head = list(dict.fromkeys(parameter for agent in agents for parameter in (heads or {}).get(agent, ())))
         optimizer = optimizer_of(policy.parameters(), config, at_other_rates=[(head, rate)] if head else [])
-        teams.append(Team("+".join(agents), tuple(agents), policy, optimizer))
+        teams.append(Team(name, agents, policy, optimizer))
     return teams
+
+
+def sharing(objects: Mapping[AgentID, object]) -> dict[str, tuple[AgentID, ...]]:
+    """The agents that have the same object, by their names joined by "+", in the order of their first agents."""
+    members: dict[int, list[AgentID]] = {}
+    for agent, value in objects.items():
+        members.setdefault(id(value), []).append(agent)
+    return {"+".join(agents): tuple(agents) for agents in members.values()}
 
 
 def optimizer_of(

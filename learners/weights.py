@@ -70,7 +70,7 @@ def save_model(model: PreTrainedModel | PeftModel, directory: Path | str) -> Non
     With an adapter the weights are written merged, so that the folder stands for itself, and the adapter alone into `adapter/`.
     """
     if not has_adapter(model):
-        model.save_pretrained(directory)
+        model.save_pretrained(str(directory))
         return
-    copy.deepcopy(model).merge_and_unload().save_pretrained(directory)  # type: ignore[operator]
+    copy.deepcopy(model).merge_and_unload().save_pretrained(str(directory))  # type: ignore[operator]
     model.save_pretrained(str(Path(directory) / "adapter"))

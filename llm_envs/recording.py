@@ -174,6 +174,7 @@ def _replayed(env: BranchingEnv, state: State, step: EnvStep, transition: Transi
         next_prompts=None if reached.terminated else reached.observations,
         global_state=env.global_state(state),
         infos=transition.infos,
+        next_global_state=env.global_state(reached) if reached.truncated and not reached.terminated else None,
     )
 
 
@@ -245,6 +246,7 @@ def _line(step: EnvStep) -> bytes:
         "next_prompts": None if step.next_prompts is None else _prompts(step.next_prompts),
         "global_state": step.global_state,
         "infos": {agent: _plain(info, f"{where}: infos of {agent}") for agent, info in step.infos.items()},
+        "next_global_state": step.next_global_state,
     }
     try:
         # ASCII with escapes holds every str there is, lone surrogates included.

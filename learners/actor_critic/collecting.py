@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -10,10 +10,9 @@ from learners.actor_critic.config import ActorCriticConfig
 from learners.actor_critic.critic import Critic
 from learners.actor_critic.samples import Sample
 from learners.chains import lambda_targets, suffix_sums
+from learners.decoding import Ids
 from learners.references import References
 from llm_envs.types import AgentID, EnvStep
-
-Ids = tuple[int, ...]
 
 
 @torch.no_grad()
@@ -31,6 +30,20 @@ def values_of(critic: Critic, reads: Sequence[Ids]) -> list[float]:
     return values.double().tolist()
 
 
+def bootstraps(chains: Sequence[Sequence[EnvStep]], values_behind: Callable[[list[EnvStep]], list[float]]) -> list[float]:
+    """Value beyond each chain's last turn: that of the state reached where a limit from outside cut it, else 0.
+
+    Where the task ended nothing follows; where the early-termination threshold stopped, the last turn is worth its reward.
+
+    Args:
+        chains: the episodes.
+        values_behind: of the states reached by some steps.
+    """
+    cut = [chain[-1].truncated and not chain[-1].terminated for chain in chains]
+    beyond = iter(values_behind([chain[-1] for chain, was_cut in zip(chains, cut, strict=True) if was_cut]))
+    return [next(beyond) if was_cut else 0.0 for was_cut in cut]
+
+
 def chain_samples(
     agent: AgentID,
     chains: Sequence[Sequence[EnvStep]],
@@ -40,10 +53,7 @@ def chain_samples(
     references: References | None,
     config: ActorCriticConfig,
 ) -> list[list[Sample]]:
-    """One agent's samples, chain by chain.
-
-    The reward less the KL penalty enters targets and returns. A chain that a limit cut goes on with its bootstrap; one that ended,
-    or that the early-termination threshold stopped, has none: its last turn is worth its reward.
+    """One agent's samples, chain by chain. The reward less the KL penalty enters targets and returns.
 
     Args:
         agent: whose.
@@ -55,42 +65,32 @@ def chain_samples(
         config: of the learner.
     """
     steps = [step for chain in chains for step in chain]
-    completions = [step.completions[agent] for step in steps]
-    kl: list[float | None] = [None] * len(steps) if references is None else list(references.kl(agent, completions))
+    kl = [None] * len(steps) if references is None else references.kl(agent, [step.completions[agent] for step in steps])
     shaped = [step.rewards[agent] - config.reference_kl_coef * (k or 0.0) for step, k in zip(steps, kl, strict=True)]
-    rows = iter(zip(steps, reads, values, kl, strict=True))
-    offset, samples = 0, []
+    samples: list[list[Sample]] = []
+    end = 0
     for chain, bootstrap in zip(chains, bootstraps, strict=True):
-        part = slice(offset, offset + len(chain))
-        offset += len(chain)
+        part = slice(end, end := end + len(chain))
         found = lambda_targets(shaped[part], values[part], bootstrap, config.discount, config.gae_lambda)
-        returns = suffix_sums(shaped[part])
-        samples.append(
-            [
-                Sample(
-                    turn=step.turn,
-                    env_step=step.env_step,
-                    completion=step.completions[agent],
-                    read=read,
-                    value=value,
-                    target=target,
-                    advantage=advantage,
-                    reward=step.rewards[agent],
-                    expected_return=expected,
-                    kl=k,
-                )
-                for (step, read, value, k), target, advantage, expected in zip(
-                    _take(rows, len(chain)), found.targets, found.advantages, returns, strict=True
-                )
-            ]
-        )
+        columns = (reads[part], values[part], found.targets, found.advantages, suffix_sums(shaped[part]), kl[part])
+        samples.append([_sample(agent, step, *row) for step, *row in zip(chain, *columns, strict=True)])
     return samples
 
 
-def _take(rows: Iterator, count: int) -> list:
-    return [next(rows) for _ in range(count)]
-
-
-def truncated_ends(chains: Sequence[Sequence[EnvStep]]) -> list[EnvStep | None]:
-    """The last step of each chain that a limit from outside cut and whose value therefore goes on; None for the others."""
-    return [chain[-1] if chain[-1].truncated and not chain[-1].terminated else None for chain in chains]
+def _sample(
+    agent: AgentID, step: EnvStep, read: Ids, value: float, target: float, advantage: float, expected: float, kl: float | None
+) -> Sample:
+    return Sample(
+        turn=step.turn,
+        env_step=step.env_step,
+        completion=step.completions[agent],
+        read=tuple(read),
+        value=value,
+        target=target,
+        advantage=advantage,
+        reward=step.rewards[agent],
+        expected_return=expected,
+        kl=kl,
+        terms={name: info for name, info in step.infos.get(agent, {}).items() if name.startswith("reward/")},
+        not_expanded=step.next_state_id is None and not (step.terminated or step.truncated),
+    )

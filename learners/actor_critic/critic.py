@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -22,7 +23,12 @@ from learners.functional import Body, Prefix
 from learners.learner import TrainablePolicy
 from learners.optim import PolicyOptimizer
 from learners.policy import HFPolicy, batches, micro_batch_budget
+from learners.prompts import PromptEncoder, Room
 from learners.teams import optimizer_of
+from learners.weights import check_weights, load_weights, named_tensors, save_model, without_adapter
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 HEAD_FILE = "value_head.safetensors"
 
@@ -32,54 +38,67 @@ class ValueHead(nn.Module):
 
     Args:
         width: H of the model.
-        hidden_dim: of the layer between; None or 0 leaves it out.
+        hidden_dim: of the layer between; None leaves it out.
         seed: of the initial weights; no global random state is touched.
     """
 
     def __init__(self, width: int, hidden_dim: int | None = None, *, seed: int = 0) -> None:
         super().__init__()
-        sizes = [(width, hidden_dim), (hidden_dim, 1)] if hidden_dim else [(width, 1)]
-        layers: list[nn.Module] = [nn.Linear(int(n or 0), int(m or 0)) for n, m in sizes]
         chance = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for layer in layers:
-                assert isinstance(layer, nn.Linear)
-                layer.weight.normal_(0.0, 0.02, generator=chance)
-                layer.bias.zero_()
-        self.layers = nn.Sequential(*(layers if len(layers) == 1 else [layers[0], nn.Tanh(), layers[1]]))
+        if hidden_dim is None:
+            self.layers = nn.Sequential(_linear(width, 1, chance))
+        else:
+            self.layers = nn.Sequential(_linear(width, hidden_dim, chance), nn.Tanh(), _linear(hidden_dim, 1, chance))
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Values [B] of hidden states [B, H], in float32 or better."""
         return self.layers(hidden.to(next(self.parameters()).dtype)).squeeze(-1)
 
 
+def _linear(inputs: int, outputs: int, chance: torch.Generator) -> nn.Linear:
+    # A plain nn.Linear would first draw its weights from the global random state.
+    layer = cast("nn.Linear", nn.utils.skip_init(nn.Linear, inputs, outputs))
+    with torch.no_grad():
+        layer.weight.normal_(0.0, 0.02, generator=chance)
+        layer.bias.zero_()
+    return layer
+
+
 class Critic:
     """Values of token sequences.
 
     Args:
-        model: whose body reads; with its weights where it is to run.
+        model: whose body reads; with its weights where it is to run. With an adapter of peft, the adapter is what is trained.
         head: on the last hidden state.
-        tokenizer: for texts; a critic that is only given ids needs it for saving alone.
+        tokenizer: for texts.
         micro_batch_tokens: tokens, padding included, that are read together with gradients; by default what fits about 256 MB.
         owns_model: False for a head on an actor, whose weights are trained, saved and restored with the policy.
+
+    Raises:
+        ValueError: `micro_batch_tokens` below 1.
     """
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: PreTrainedModel | PeftModel,
         head: ValueHead,
         tokenizer: PreTrainedTokenizerBase,
         *,
         micro_batch_tokens: int | None = None,
         owns_model: bool = True,
     ) -> None:
-        self.model = model
-        self.head = head.to(model.device)
+        if micro_batch_tokens is not None and micro_batch_tokens < 1:
+            raise ValueError(f"micro_batch_tokens must be at least 1 or None, got {micro_batch_tokens}")
+        self._given = model
+        self.model: PreTrainedModel = without_adapter(model)
+        self.head = head.to(self.model.device)
         self.tokenizer = tokenizer
         self.micro_batch_tokens = micro_batch_tokens
         self.owns_model = owns_model
-        self._fast = FastBackend.supports(model)
-        self._takes_positions = "position_ids" in inspect.signature(model.base_model.forward).parameters
+        self._room = Room.of(self.model, 0)
+        self._encoder = PromptEncoder(tokenizer, self._room, "truncate_left")
+        self._fast = FastBackend.supports(self.model)
+        self._takes_positions = "position_ids" in inspect.signature(self.model.base_model.forward).parameters
         self._lock = threading.RLock()
 
     @property
@@ -87,30 +106,26 @@ class Critic:
         """Where the model is."""
         return self.model.device
 
+    @property
+    def num_truncated(self) -> int:
+        """Sequences that were cut because they exceed the context."""
+        return self._encoder.num_truncated
+
     def encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
-        """Token ids of texts, each cut to its newest part if it exceeds the context: what came last, the action, stays.
+        """Token ids of texts, cut as by `newest`; of a conversation its readable form, since its template is another model's.
 
         Raises:
-            ValueError: a text without tokens.
+            ValueError: a text without tokens, or with ids that the model does not have.
         """
-        with self._lock:
-            encoded = self.tokenizer(list(texts))["input_ids"]
-        return [self.newest(tuple(ids), text) for ids, text in zip(encoded, texts, strict=True)]
+        return self._encoder.encode([str(text) for text in texts])
 
-    def newest(self, ids: Ids, source: str = "a sequence") -> tuple[int, ...]:
-        """The last ids that fit the context.
+    def newest(self, ids: Ids) -> tuple[int, ...]:
+        """The last ids that fit the context: what came last, the action, stays. Warns once and counts in `num_truncated`."""
+        return self._encoder.fitted(ids)
 
-        Raises:
-            ValueError: there are none.
-        """
-        if not ids:
-            raise ValueError(f"a critic needs at least one token to read, got none from {source!r}")
-        context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        return tuple(ids)[-context:] if context and context > 0 else tuple(ids)
-
-    def shares_tokenizer(self, policy: TrainablePolicy) -> bool:
-        """Whether the policy's ids mean to this critic what they mean to the policy."""
-        if not isinstance(policy, HFPolicy):
+    def understands_ids_of(self, policy: TrainablePolicy) -> bool:
+        """Whether the ids that a policy reads and writes mean the same to this critic."""
+        if not isinstance(policy, HFPolicy) or self._room.vocabulary < Room.of(policy.model, 0).vocabulary:
             return False
         mine, theirs = self.tokenizer, policy.tokenizer
         return mine is theirs or (len(mine) == len(theirs) and mine.get_vocab() == theirs.get_vocab())
@@ -120,16 +135,26 @@ class Critic:
 
         Differentiable where gradients are enabled; then all are read together, so split them with `micro_batches` first.
         """
+        return self.head(self._hidden(sequences))
+
+    def values_of_fixed_body(self, sequences: Sequence[Ids]) -> Tensor:
+        """The same values [B], with gradient for the head alone."""
+        with torch.no_grad():
+            hidden = self._hidden(sequences)
+        return self.head(hidden)
+
+    def _hidden(self, sequences: Sequence[Ids]) -> Tensor:
+        """Hidden state [B, H] at the last token of each sequence."""
         distinct = list(dict.fromkeys(tuple(ids) for ids in sequences))
         place = {ids: position for position, ids in enumerate(distinct)}
         together = [list(range(len(distinct)))] if torch.is_grad_enabled() else self.micro_batches(distinct)
         with self._lock, scoring_mode(self.model):
-            parts = [self.head(self._last_hidden([distinct[row] for row in rows])) for rows in together]
+            parts = [self._last_hidden([distinct[row] for row in rows]) for rows in together]
         order = torch.tensor([row for rows in together for row in rows], device=self.device).argsort()
-        return torch.cat(parts)[order][torch.tensor([place[tuple(ids)] for ids in sequences], device=self.device)]
+        return torch.cat(parts)[order[[place[tuple(ids)] for ids in sequences]]]
 
     def _last_hidden(self, sequences: Sequence[Ids]) -> Tensor:
-        """Hidden state [B, H] at the last token of each sequence; padding on the right, where nothing real sees it."""
+        """The same for one batch; padding on the right, where nothing real sees it."""
         if self._fast:
             body = Body(self.model, max(map(len, sequences)))  # type: ignore[arg-type]
             return Prefix(body, sequences, self.device).last
@@ -139,39 +164,32 @@ class Critic:
         return hidden[torch.arange(len(ids), device=self.device), real.sum(-1) - 1]
 
     def micro_batches(self, sequences: Sequence[Ids]) -> list[list[int]]:
-        """Positions of the sequences in batches small enough to be read with gradients, equal ones side by side."""
+        """Positions of the sequences in batches small enough to be read with gradients, equal ones in one batch."""
+        rows: dict[tuple[int, ...], list[int]] = {}
+        for row, ids in enumerate(sequences):
+            rows.setdefault(tuple(ids), []).append(row)
+        distinct = list(rows)
         budget = self.micro_batch_tokens or micro_batch_budget(self.model, logits=False)
-        return batches([tuple(ids) for ids in sequences], [0] * len(sequences), budget)
-
-    def parameters(self) -> list[nn.Parameter]:
-        """What is trained as the critic: head and body, without the language-model head, which nothing reads.
-
-        On an actor it is the head alone.
-        """
-        return [*self.head_parameters(), *self.body_parameters()]
+        return [[row for i in batch for row in rows[distinct[i]]] for batch in batches(distinct, [0] * len(distinct), budget)]
 
     def head_parameters(self) -> list[nn.Parameter]:
         """Of the value head."""
         return list(self.head.parameters())
 
     def body_parameters(self) -> list[nn.Parameter]:
-        """Of the model's body; none on an actor."""
+        """Trainable ones of the model's body, without the language-model head, which nothing reads; none on an actor."""
         if not self.owns_model:
             return []
         return [parameter for parameter in self.model.base_model.parameters() if parameter.requires_grad]
 
-    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        modules = {"head": self.head, **({"model": self.model} if self.owns_model else {})}
-        seen: set[int] = set()
-        for prefix, module in modules.items():
-            for name, tensor in module.state_dict(keep_vars=True).items():
-                if id(tensor) not in seen:
-                    seen.add(id(tensor))
-                    yield f"{prefix}.{name}", tensor
+    def _tensors(self) -> dict[str, Tensor]:
+        head = {f"head.{name}": tensor for name, tensor in self.head.state_dict(keep_vars=True).items()}
+        body = {f"model.{name}": tensor for name, tensor in named_tensors(self._given).items()} if self.owns_model else {}
+        return head | body
 
     def state_dict(self) -> dict[str, Tensor]:
         """Weights by name, tied ones once; of the head alone on an actor."""
-        return {name: tensor.detach() for name, tensor in self._tensors()}
+        return {name: tensor.detach() for name, tensor in self._tensors().items()}
 
     def check_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Refuse weights of another critic; changes nothing.
@@ -179,26 +197,22 @@ class Critic:
         Raises:
             ValueError: a name or shape does not fit.
         """
-        own = {name: tuple(tensor.shape) for name, tensor in self._tensors()}
-        theirs = {name: tuple(tensor.shape) for name, tensor in state.items()}
-        if own != theirs:
-            differing = sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
-            listed = ", ".join(f"{name} {theirs.get(name)} for {own.get(name)}" for name in differing)
-            raise ValueError(f"weights do not fit the critic: {listed}")
+        check_weights(self._tensors(), state)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over weights in place."""
-        self.check_state_dict(state)
-        with torch.no_grad():
-            for name, tensor in self._tensors():
-                tensor.copy_(state[name])
+        """Take over weights in place.
+
+        Raises:
+            ValueError: a name or shape does not fit; nothing is changed then.
+        """
+        load_weights(self._tensors(), state)
 
     def save(self, directory: Path | str) -> None:
         """Write the value head, and model and tokenizer with it unless they are an actor's, into a folder `value_head` reads."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         if self.owns_model:
-            self.model.save_pretrained(directory)
+            save_model(self._given, directory)
             self.tokenizer.save_pretrained(directory)
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.head.state_dict().items()}
         save_file(weights, directory / HEAD_FILE)
@@ -206,6 +220,12 @@ class Critic:
 
 def value_head(model: PreTrainedModel, folder: Path | str | None, hidden_dim: int | None, *, seed: int = 0) -> ValueHead:
     """A value head for the model: the one saved in `folder` if there is one, else a fresh one.
+
+    Args:
+        model: whose hidden state it reads.
+        folder: that `Critic.save` wrote; None, or one without a head, gives a fresh one.
+        hidden_dim: see `ValueHead`; must be the saved one's.
+        seed: of fresh weights.
 
     Raises:
         ValueError: a saved head of another shape.
@@ -216,7 +236,7 @@ def value_head(model: PreTrainedModel, folder: Path | str | None, hidden_dim: in
         saved = load_file(file)
         own, theirs = ({name: tuple(t.shape) for name, t in state.items()} for state in (head.state_dict(), saved))
         if own != theirs:
-            raise ValueError(f"the value head in {file} has shapes {theirs}, value_head_hidden_dim={hidden_dim} gives {own}")
+            raise ValueError(f"the value head in {file} has shapes {theirs}, a hidden width of {hidden_dim} gives {own}")
         head.load_state_dict(saved)
     return head
 

@@ -7,32 +7,30 @@ Source: Foerster et al., arXiv:1705.08926 (IAC); for language models arXiv:2601.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from torch import Tensor
-
-from learners import losses
 from learners.actor_critic.buffers import Buffers
-from learners.actor_critic.collecting import Ids, chain_samples, truncated_ends, values_of
+from learners.actor_critic.collecting import bootstraps, chain_samples, values_of
 from learners.actor_critic.config import ActorCriticConfig
 from learners.actor_critic.critic import Critic, critic_optimizer
+from learners.actor_critic.reading import AgentReader, next_completions, next_prompts
 from learners.actor_critic.samples import Sample, turn_metrics, update_metrics
-from learners.actor_critic.updating import accumulate_actor, accumulate_critic, unclipped
+from learners.actor_critic.trained import Trained
+from learners.actor_critic.updating import accumulate_actor, accumulate_critic, all_or_nothing, step_all, value_loss_of
 from learners.chains import chains
-from learners.config import require_int, require_number
+from learners.config import require_choice, require_int, require_number
 from learners.credit import means
+from learners.decoding import Ids
 from learners.learner import TrainablePolicy
-from learners.optim import PolicyOptimizer
+from learners.policy import HFPolicy
 from learners.references import References
-from learners.teams import Team, check_same_teams, teams_of
+from learners.teams import Team, sharing, teams_of
 from llm_envs.rollouts import map_in_order
-from llm_envs.seeding import PLAY
-from llm_envs.types import AgentID, Completion, EnvStep, Metrics, RolloutSpec
+from llm_envs.types import AgentID, EnvStep, Metrics, RolloutSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +50,14 @@ class IACConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_choice("use_separate_critic", self.use_separate_critic, (True, False))
         require_int("value_head_hidden_dim", self.value_head_hidden_dim, 1, optional=True)
         require_number("value_clip_range", self.value_clip_range, above=0, optional=True)
+        foreign = ("value_head_hidden_dim",) if self.use_separate_critic else ("critic_value_head_hidden_dim", "critic_devices")
+        for option in foreign:
+            value = getattr(self, option)
+            if value is not None:
+                raise ValueError(f"{option} cannot apply with use_separate_critic={self.use_separate_critic}, got {value!r}")
 
 
 class IAC:
@@ -82,22 +86,31 @@ class IAC:
         executor: Executor | None = None,
     ) -> None:
         self.policies = dict(policies)
-        self.critics = dict(critics)
         self.config = self.config_class() if config is None else config
+        self.critics = _checked(critics, self.policies, self.config.use_separate_critic)
         self.rollout: RolloutSpec = self.config.rollout
         self._executor = executor
-        _check_critics(self.policies, self.critics, self.config.use_separate_critic)
-        heads = {} if self.config.use_separate_critic else {a: critic.head_parameters() for a, critic in self.critics.items()}
-        self._teams = teams_of(self.policies, self.config, heads=heads, head_learning_rate=self.config.value_head_learning_rate)
-        self._critic_optimizers = (
-            {agent: critic_optimizer(critic, self.config) for agent, critic in self.critics.items()}
-            if self.config.use_separate_critic
-            else {}
+        with_action = self.config.critic_type == "q"
+        self._readers = {a: AgentReader(c, self.policies[a], with_action=with_action) for a, c in self.critics.items()}
+        self._value_loss = value_loss_of(
+            self.config.value_loss_coef, None if self.config.use_separate_critic else self.config.value_clip_range
         )
-        kl = self.config.reference_kl_enabled
-        self._references = References(self._teams, self.config.reference_devices, references) if kl else None
+        self._critic_names = {agent: name for name, agents in sharing(self.critics).items() for agent in agents}
+        self._trained = self._make_trained(references)
         self._buffers = Buffers(list(self.policies), self.config)
         self._updates = 0
+
+    def _make_trained(self, references: Mapping[AgentID, TrainablePolicy] | None) -> Trained:
+        config = self.config
+        distinct = {self._critic_names[agent]: critic for agent, critic in self.critics.items()}
+        if config.use_separate_critic:
+            teams = teams_of(self.policies, config)
+            optimizers = {name: critic_optimizer(critic, config) for name, critic in distinct.items()}
+        else:
+            heads = {agent: critic.head_parameters() for agent, critic in self.critics.items()}
+            teams, optimizers = teams_of(self.policies, config, heads=heads, head_learning_rate=config.value_head_learning_rate), {}
+        kl = References(teams, config.reference_devices, references) if config.reference_kl_enabled else None
+        return Trained(teams, distinct, optimizers, kl)
 
     @property
     def states_until_update(self) -> int:
@@ -121,20 +134,12 @@ class IAC:
     def flush(self) -> list[Metrics]:
         """Update on what is left in the buffers and in unfinished accumulation windows: the end of an epoch."""
         metrics = self._drain() if len(self._buffers) else []
-        for optimizer in self._optimizers():
-            optimizer.flush()
+        self._trained.flush()
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimisers, critics, references, buffers and counters, as a tree of tensors and plain values."""
-        return {
-            "teams": {team.name: team.state_dict() for team in self._teams},
-            "critics": {agent: critic.state_dict() for agent, critic in self.critics.items()},
-            "critic_optimizers": {agent: optimizer.state_dict() for agent, optimizer in self._critic_optimizers.items()},
-            "references": {} if self._references is None else self._references.state_dict(),
-            "buffers": self._buffers.state_dict(),
-            "updates": self._updates,
-        }
+        return {**self._trained.state_dict(), "buffers": self._buffers.state_dict(), "updates": self._updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, bit for bit.
@@ -142,19 +147,7 @@ class IAC:
         Raises:
             ValueError: if it belongs to other agents, models or critics; nothing is changed then.
         """
-        check_same_teams(self._teams, state["teams"])
-        for agent, critic in self.critics.items():
-            critic.check_state_dict(state["critics"][agent])
-        if self._references is not None:
-            self._references.check_state_dict(state["references"])
-        for team in self._teams:
-            team.load_state_dict(state["teams"][team.name])
-        for agent, critic in self.critics.items():
-            critic.load_state_dict(state["critics"][agent])
-        for agent, optimizer in self._critic_optimizers.items():
-            optimizer.load_state_dict(state["critic_optimizers"][agent])
-        if self._references is not None:
-            self._references.load_state_dict(state["references"])
+        self._trained.load_state_dict(state)
         self._buffers.load_state_dict(state["buffers"])
         self._updates = state["updates"]
 
@@ -163,36 +156,21 @@ class IAC:
         for index, critic in enumerate(self.critics.values()):
             critic.save(directory / f"agent_{index}" / ("critic" if critic.owns_model else ""))
 
-    # ---- what a critic reads ----
+    # ---- samples ----
 
     def _samples(self, agent: AgentID, found: Sequence[Sequence[EnvStep]]) -> list[list[Sample]]:
-        critic = self.critics[agent]
+        critic, reader = self.critics[agent], self._readers[agent]
         steps = [step for chain in found for step in chain]
-        reads = self._reads(agent, [(step.prompts[agent], step.completions[agent]) for step in steps])
-        ends = truncated_ends(found)
-        beyond = iter(values_of(critic, self._reads_beyond(agent, [step for step in ends if step is not None])))
-        bootstraps = [0.0 if step is None else next(beyond) for step in ends]
-        return chain_samples(agent, found, reads, values_of(critic, reads), bootstraps, self._references, self.config)
+        reads = reader.turns([step.prompts[agent] for step in steps], [step.completions[agent] for step in steps])
+        beyond = bootstraps(found, lambda ends: values_of(critic, self._reads_behind(agent, ends)))
+        return chain_samples(agent, found, reads, values_of(critic, reads), beyond, self._trained.references, self.config)
 
-    def _reads(self, agent: AgentID, turns: Sequence[tuple[str, Completion]]) -> list[Ids]:
-        """Ids for each turn: the prompt's, and with a Q critic the completion's behind them.
-
-        A critic with the agent's tokenizer is given the ids that were sampled; another one reads the text in its own.
-        """
-        critic, with_action = self.critics[agent], self.config.critic_type == "q"
-        if critic.shares_tokenizer(self.policies[agent]):
-            return [critic.newest(turn.prompt_ids + (turn.token_ids if with_action else ())) for _, turn in turns]
-        return critic.encode([f"{prompt}\n\n{turn.text}" if with_action else str(prompt) for prompt, turn in turns])
-
-    def _reads_beyond(self, agent: AgentID, ends: Sequence[EnvStep]) -> list[Ids]:
-        """Ids for the states behind truncated turns. A Q critic needs an action there: one is drawn, on a stream of its own."""
-        prompts = [step.next_prompts[agent] for step in ends if step.next_prompts is not None]
-        if not prompts:
-            return []
-        index = list(self.policies).index(agent)
-        keys = [(self.config.seed, PLAY, step.env_step, index) for step in ends]
-        drawn = self.policies[agent].generate(prompts, 1, keys)
-        return self._reads(agent, [(prompt, group[0]) for prompt, group in zip(prompts, drawn, strict=True)])
+    def _reads_behind(self, agent: AgentID, ends: Sequence[EnvStep]) -> list[Ids]:
+        prompts = next_prompts(agent, ends)
+        if self.config.critic_type == "v" or not prompts:
+            return self._readers[agent].prompts(prompts)
+        drawn = next_completions(agent, self.policies[agent], ends, self.config.seed)
+        return self._readers[agent].turns(prompts, drawn)
 
     # ---- update ----
 
@@ -204,19 +182,11 @@ class IAC:
 
     def _train(self, batch: Mapping[AgentID, Sequence[Sample]]) -> dict[str, float]:
         """One mini-batch: all gradients first, then all steps, so that a loss that fails changes no weights."""
-        try:
-            parts = map_in_order(lambda team: self._accumulate(team, batch), self._teams, self._executor)
-        except FloatingPointError:
-            for optimizer in self._optimizers():
-                optimizer.discard()
-            raise
+        with all_or_nothing(self._trained.optimizers()):
+            parts = map_in_order(lambda team: self._accumulate(team, batch), self._trained.teams, self._executor)
         values = {name: value for part in parts for name, value in part.items()}
-        for team in self._teams:
-            if self._trains_actors or not self.config.use_separate_critic:
-                values.update(_named(f"{team.name}/grad_norm", team.optimizer.step()))
-        for name, optimizer in self._critic_optimizers.items():
-            values.update(_named(f"{name}/critic_grad_norm", optimizer.step()))
-        return values
+        trained = self._trained.optimizers() if self._trains_actors else self._trained.optimizers_of_critics()
+        return {**values, **step_all(trained)}
 
     @property
     def _trains_actors(self) -> bool:
@@ -227,37 +197,28 @@ class IAC:
         if self._trains_actors:
             values[f"{team.name}/loss"] = accumulate_actor(team.policy, team.optimizer, [batch[agent] for agent in team.agents])
         for agent in team.agents:
-            optimizer = self._critic_optimizers[agent] if self.config.use_separate_critic else team.optimizer
-            values[f"{agent}/value_loss"] = accumulate_critic(
-                self.critics[agent], optimizer, batch[agent], self.config.value_loss_coef, self._value_loss()
-            )
+            critic = self.critics[agent]
+            # A head on an actor must not move the actor while the critic warms up.
+            read = critic.values if self._trains_actors or critic.owns_model else critic.values_of_fixed_body
+            optimizer = self._trained.critic_optimizers.get(self._critic_names[agent], team.optimizer)
+            values[f"{agent}/value_loss"] = accumulate_critic(critic, optimizer, batch[agent], self._value_loss, read)
         return values
 
-    def _value_loss(self):
-        clip_range = self.config.value_clip_range
-        if self.config.use_separate_critic or clip_range is None:
-            return unclipped
 
-        def clipped(values: Tensor, old_values: Tensor, targets: Tensor) -> Tensor:
-            return losses.clipped_value_loss(values, old_values, targets, clip_range)
-
-        return clipped
-
-    def _optimizers(self) -> list[PolicyOptimizer]:
-        return [*(team.optimizer for team in self._teams), *self._critic_optimizers.values()]
-
-
-def _check_critics(policies: Mapping[AgentID, TrainablePolicy], critics: Mapping[AgentID, Critic], separate: bool) -> None:
-    if list(critics) != list(policies):
+def _checked(
+    critics: Mapping[AgentID, Critic], policies: Mapping[AgentID, TrainablePolicy], separate: bool
+) -> dict[AgentID, Critic]:
+    """The critics in the policies' order."""
+    if set(critics) != set(policies):
         raise ValueError(f"IAC needs a critic for each of {', '.join(policies)}, got {', '.join(critics) or 'none'}")
     for agent, critic in critics.items():
+        policy = policies[agent]
         if critic.owns_model != separate:
-            kind = "a model of its own" if critic.owns_model else "a head on the actor"
+            kind = "a model of its own" if critic.owns_model else "a head on an actor"
             raise ValueError(f"use_separate_critic={separate}, but the critic of {agent} is {kind}")
-    for agent, other in itertools.combinations(critics, 2):
-        if critics[agent] is critics[other] and policies[agent] is not policies[other]:
-            raise ValueError(f"{agent} and {other} share a critic but no policy; a critic for the team is MAAC's")
-
-
-def _named(name: str, norm: float | None) -> dict[str, float]:
-    return {} if norm is None else {name: norm}
+        if not separate and not (isinstance(policy, HFPolicy) and policy.model is critic.model):
+            raise ValueError(f"the critic of {agent} is a head on another model than the one {agent} acts with")
+    for name, agents in sharing(critics).items():
+        if len({id(policies[agent]) for agent in agents}) > 1:
+            raise ValueError(f"{name} have one critic but not one policy; a critic for the team is MAAC's")
+    return {agent: critics[agent] for agent in policies}

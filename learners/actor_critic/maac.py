@@ -15,20 +15,21 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from learners.actor_critic.buffers import Buffers
-from learners.actor_critic.collecting import Ids, chain_samples, truncated_ends, values_of
+from learners.actor_critic.collecting import bootstraps, chain_samples, values_of
 from learners.actor_critic.config import ActorCriticConfig
 from learners.actor_critic.critic import Critic, critic_optimizer
+from learners.actor_critic.reading import joint_text, next_completions, texts_of
 from learners.actor_critic.samples import Sample, turn_metrics, update_metrics
-from learners.actor_critic.updating import accumulate_actor, accumulate_critic, unclipped
+from learners.actor_critic.trained import Trained
+from learners.actor_critic.updating import accumulate_actor, accumulate_critic, all_or_nothing, step_all, value_loss_of
 from learners.chains import chains
 from learners.config import require_choice
 from learners.credit import mean, means
+from learners.decoding import Ids
 from learners.learner import TrainablePolicy
-from learners.optim import PolicyOptimizer
 from learners.references import References
-from learners.teams import Team, check_same_teams, teams_of
+from learners.teams import Team, teams_of
 from llm_envs.rollouts import map_in_order
-from llm_envs.seeding import PLAY
 from llm_envs.types import AgentID, EnvStep, Metrics, RolloutSpec
 
 
@@ -52,6 +53,10 @@ class MAACConfig(ActorCriticConfig):
             raise ValueError(f"counterfactual_baseline needs num_generations of at least 2, got {self.num_generations}")
 
 
+_TEAM = "team"
+"""Name of the one critic in checkpoints and metrics."""
+
+
 class MAAC:
     """Multi-agent actor-critic. It fills each agent's buffer with samples, then updates the agents, and the critic once on all.
 
@@ -63,7 +68,7 @@ class MAAC:
         executor: updates agents with weights of their own at once.
 
     Raises:
-        ValueError: if the critic is a head on an actor.
+        ValueError: if the critic is a head on an actor, or reads with the actor's model.
     """
 
     config_class: ClassVar[type[MAACConfig]] = MAACConfig
@@ -84,10 +89,10 @@ class MAAC:
         self.config = self.config_class() if config is None else config
         self.rollout: RolloutSpec = self.config.rollout
         self._executor = executor
-        self._teams = teams_of(self.policies, self.config)
-        self._critic_optimizer = critic_optimizer(critic, self.config)
-        kl = self.config.reference_kl_enabled
-        self._references = References(self._teams, self.config.reference_devices, references) if kl else None
+        teams = teams_of(self.policies, self.config)
+        kl = References(teams, self.config.reference_devices, references) if self.config.reference_kl_enabled else None
+        self._trained = Trained(teams, {_TEAM: critic}, {_TEAM: critic_optimizer(critic, self.config)}, kl)
+        self._value_loss = value_loss_of(self.config.value_loss_coef)
         self._buffers = Buffers(list(self.policies), self.config)
         self._updates = 0
 
@@ -104,13 +109,11 @@ class MAAC:
             FloatingPointError: if a value, target, loss or gradient is not finite; the weights are untouched then.
         """
         found = chains(steps)
-        flat = [step for chain in found for step in chain]
-        reads = self._reads(flat)
+        reads = self._reads([step for chain in found for step in chain])
         values = values_of(self.critic, reads)
-        bootstraps = self._bootstraps(found)
-        by_agent = {
-            agent: chain_samples(agent, found, reads, values, bootstraps, self._references, self.config) for agent in self.policies
-        }
+        beyond = bootstraps(found, lambda ends: values_of(self.critic, self._reads_behind(ends)))
+        references = self._trained.references
+        by_agent = {agent: chain_samples(agent, found, reads, values, beyond, references, self.config) for agent in self.policies}
         if self.config.counterfactual_baseline:
             by_agent = {agent: self._counterfactual(agent, found, samples) for agent, samples in by_agent.items()}
         metrics: list[Metrics] = []
@@ -121,20 +124,12 @@ class MAAC:
     def flush(self) -> list[Metrics]:
         """Update on what is left in the buffers and in unfinished accumulation windows: the end of an epoch."""
         metrics = self._drain() if len(self._buffers) else []
-        for optimizer in self._optimizers():
-            optimizer.flush()
+        self._trained.flush()
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimisers, critic, references, buffers and counters, as a tree of tensors and plain values."""
-        return {
-            "teams": {team.name: team.state_dict() for team in self._teams},
-            "critic": self.critic.state_dict(),
-            "critic_optimizer": self._critic_optimizer.state_dict(),
-            "references": {} if self._references is None else self._references.state_dict(),
-            "buffers": self._buffers.state_dict(),
-            "updates": self._updates,
-        }
+        return {**self._trained.state_dict(), "buffers": self._buffers.state_dict(), "updates": self._updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, bit for bit.
@@ -142,16 +137,7 @@ class MAAC:
         Raises:
             ValueError: if it belongs to other agents, models or another critic; nothing is changed then.
         """
-        check_same_teams(self._teams, state["teams"])
-        self.critic.check_state_dict(state["critic"])
-        if self._references is not None:
-            self._references.check_state_dict(state["references"])
-        for team in self._teams:
-            team.load_state_dict(state["teams"][team.name])
-        self.critic.load_state_dict(state["critic"])
-        self._critic_optimizer.load_state_dict(state["critic_optimizer"])
-        if self._references is not None:
-            self._references.load_state_dict(state["references"])
+        self._trained.load_state_dict(state)
         self._buffers.load_state_dict(state["buffers"])
         self._updates = state["updates"]
 
@@ -164,26 +150,21 @@ class MAAC:
     def _reads(self, steps: Sequence[EnvStep]) -> list[Ids]:
         """Ids of the joint history before each step, with a Q critic the joint action behind it."""
         if self.config.critic_type == "v":
-            return self.critic.encode([step.global_state for step in steps])
-        return self.critic.encode([_with_actions(step.global_state, _texts(step)) for step in steps])
+            return list(self.critic.encode([step.global_state for step in steps]))
+        return list(self.critic.encode([joint_text(step.global_state, texts_of(step)) for step in steps]))
 
-    def _bootstraps(self, found: Sequence[Sequence[EnvStep]]) -> list[float]:
-        """Value beyond each chain's last turn: 0 unless a limit cut it. A Q critic needs actions there: they are drawn for it."""
-        ends = truncated_ends(found)
-        cut = [step for step in ends if step is not None]
-        texts = [step.next_global_state or "" for step in cut]
-        if self.config.critic_type == "q" and cut:
-            texts = [_with_actions(text, actions) for text, actions in zip(texts, self._next_actions(cut), strict=True)]
-        beyond = iter(values_of(self.critic, self.critic.encode(texts) if texts else []))
-        return [0.0 if step is None else next(beyond) for step in ends]
-
-    def _next_actions(self, steps: Sequence[EnvStep]) -> list[dict[AgentID, str]]:
-        drawn: dict[AgentID, list[str]] = {}
-        for index, (agent, policy) in enumerate(self.policies.items()):
-            prompts = [step.next_prompts[agent] for step in steps if step.next_prompts is not None]
-            keys = [(self.config.seed, PLAY, step.env_step, index) for step in steps]
-            drawn[agent] = [group[0].text for group in policy.generate(prompts, 1, keys)]
-        return [{agent: texts[i] for agent, texts in drawn.items()} for i in range(len(steps))]
+    def _reads_behind(self, ends: Sequence[EnvStep]) -> list[Ids]:
+        """Ids of the joint history behind each step. A Q critic needs the actions there: they are drawn for it."""
+        states = []
+        for step in ends:
+            if step.next_global_state is None:
+                raise ValueError(f"env step {step.env_step} was cut by a limit, but has no next_global_state to bootstrap from")
+            states.append(step.next_global_state)
+        if self.config.critic_type == "v" or not ends:
+            return list(self.critic.encode(states))
+        drawn = {agent: next_completions(agent, policy, ends, self.config.seed) for agent, policy in self.policies.items()}
+        actions = [{agent: drawn[agent][i].text for agent in step.completions} for i, step in enumerate(ends)]
+        return list(self.critic.encode([joint_text(state, joint) for state, joint in zip(states, actions, strict=True)]))
 
     def _counterfactual(
         self, agent: AgentID, found: Sequence[Sequence[EnvStep]], samples: Sequence[Sequence[Sample]]
@@ -194,7 +175,7 @@ class MAAC:
         for step in steps:
             siblings.setdefault(step.state_id, []).append(step)
         texts = [
-            _with_actions(step.global_state, {**_texts(step), agent: other.completions[agent].text})
+            joint_text(step.global_state, {**texts_of(step), agent: other.completions[agent].text})
             for step in steps
             for other in siblings[step.state_id]
         ]
@@ -217,31 +198,12 @@ class MAAC:
         def accumulate(team: Team) -> float:
             return accumulate_actor(team.policy, team.optimizer, [batch[agent] for agent in team.agents])
 
-        teams = self._teams if trains_actors else []
-        try:
+        teams = self._trained.teams if trains_actors else []
+        everyone = [sample for samples in batch.values() for sample in samples]
+        optimizer = self._trained.critic_optimizers[_TEAM]
+        with all_or_nothing(self._trained.optimizers()):
             actor_losses = map_in_order(accumulate, teams, self._executor)
-            everyone = [sample for samples in batch.values() for sample in samples]
-            coefficient = self.config.value_loss_coef
-            values = {"value_loss": accumulate_critic(self.critic, self._critic_optimizer, everyone, coefficient, unclipped)}
-        except FloatingPointError:
-            for optimizer in self._optimizers():
-                optimizer.discard()
-            raise
-        for team, loss in zip(teams, actor_losses, strict=True):
-            values[f"{team.name}/loss"] = loss
-            norm = team.optimizer.step()
-            values.update({} if norm is None else {f"{team.name}/grad_norm": norm})
-        norm = self._critic_optimizer.step()
-        return {**values, **({} if norm is None else {"critic_grad_norm": norm})}
-
-    def _optimizers(self) -> list[PolicyOptimizer]:
-        return [*(team.optimizer for team in self._teams), self._critic_optimizer]
-
-
-def _texts(step: EnvStep) -> dict[AgentID, str]:
-    return {agent: completion.text for agent, completion in step.completions.items()}
-
-
-def _with_actions(state: str, actions: Mapping[AgentID, str]) -> str:
-    """The joint history with the joint action behind it: what is cut from the left leaves the action."""
-    return "\n\n".join([state, *(f"[{agent} writes]\n{text}" for agent, text in actions.items())])
+            value_loss = accumulate_critic(self.critic, optimizer, everyone, self._value_loss)
+        values = {f"{team.name}/loss": loss for team, loss in zip(teams, actor_losses, strict=True)}
+        trained = self._trained.optimizers() if trains_actors else self._trained.optimizers_of_critics()
+        return {**values, f"{_TEAM}/value_loss": value_loss, **step_all(trained)}

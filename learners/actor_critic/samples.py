@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from learners.batching import completion_metrics
 from learners.chains import explained_variance
-from learners.credit import SPREAD_FLOOR, mean, spread
+from learners.credit import SPREAD_FLOOR, mean, means, spread
 from llm_envs.types import AgentID, Completion, Metrics
 
 
@@ -27,6 +28,8 @@ class Sample:
         reward: as the env gave it.
         expected_return: undiscounted sum of the rewards from here on, the KL penalty taken off.
         kl: of the completion from the reference, nats; None without one.
+        terms: named terms of the reward, by `reward/<name>`.
+        not_expanded: whether the early-termination threshold stopped the episode here.
     """
 
     turn: int
@@ -39,6 +42,8 @@ class Sample:
     reward: float
     expected_return: float
     kl: float | None
+    terms: Mapping[str, float]
+    not_expanded: bool
 
 
 def normalized(samples: Sequence[Sample]) -> list[Sample]:
@@ -65,6 +70,7 @@ def turn_metrics(buffers: Mapping[AgentID, Sequence[Sample]], kl_coefficient: fl
         values = {
             "reward_mean": mean([sample.reward for sample in chosen]),
             "expected_return": mean([sample.expected_return for sample in chosen]),
+            **means([sample.terms for sample in chosen]),
         }
         kl = [sample.kl for sample in chosen if sample.kl is not None]
         if kl:
@@ -81,23 +87,27 @@ def turn_metrics(buffers: Mapping[AgentID, Sequence[Sample]], kl_coefficient: fl
 def _critic_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     """Of the values when they were collected: before the update that the entry is about."""
     values, targets = [sample.value for sample in samples], [sample.target for sample in samples]
+    explained = explained_variance(values, targets)
     return {
         "value_mean": mean(values),
         "value_std": spread(values),
         "target_mean": mean(targets),
         "critic_loss": mean([(target - value) ** 2 for target, value in zip(targets, values, strict=True)]),
-        "explained_variance": explained_variance(values, targets),
         "advantage_std": spread([sample.advantage for sample in samples]),
+        # Undefined where all targets are equal, as of a single sample.
+        **({} if math.isnan(explained) else {"explained_variance": explained}),
     }
 
 
 def update_metrics(buffers: Mapping[AgentID, Sequence[Sample]], trained: Mapping[str, float]) -> Metrics:
-    """What an update did: losses and gradient norms, lengths and entropies of the agents."""
+    """What an update did: losses and gradient norms, lengths and entropies of the agents, share of states stopped early."""
     values = dict(trained)
     for agent, samples in buffers.items():
         described = completion_metrics([sample.completion for sample in samples])
         values.update({f"{agent}/{name}": value for name, value in described.items()})
-    return Metrics(max(sample.env_step for samples in buffers.values() for sample in samples), values, group="update")
+    everything = [sample for samples in buffers.values() for sample in samples]
+    values["not_expanded_share"] = mean([float(sample.not_expanded) for sample in everything])
+    return Metrics(max(sample.env_step for sample in everything), values, group="update")
 
 
 def sample_tree(sample: Sample) -> dict[str, Any]:

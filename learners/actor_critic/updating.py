@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -10,8 +11,9 @@ from torch import Tensor
 from learners import losses
 from learners.actor_critic.critic import Critic
 from learners.actor_critic.samples import Sample
+from learners.decoding import Ids
 from learners.learner import TrainablePolicy
-from learners.optim import PolicyOptimizer
+from learners.optim import PolicyOptimizer, step_together
 
 ValueLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """values [B], values at collection [B], targets [B] → losses [B]."""
@@ -29,7 +31,7 @@ def accumulate_actor(policy: TrainablePolicy, optimizer: PolicyOptimizer, sample
         The loss.
 
     Raises:
-        FloatingPointError: an advantage or the loss is not finite.
+        FloatingPointError: the loss is not finite.
     """
     flat = [sample for own in samples for sample in own]
     completions = [sample.completion for sample in flat]
@@ -45,35 +47,65 @@ def accumulate_actor(policy: TrainablePolicy, optimizer: PolicyOptimizer, sample
 
 
 def accumulate_critic(
-    critic: Critic, optimizer: PolicyOptimizer, samples: Sequence[Sample], coefficient: float, value_loss: ValueLoss
+    critic: Critic,
+    optimizer: PolicyOptimizer,
+    samples: Sequence[Sample],
+    value_loss: ValueLoss,
+    read: Callable[[Sequence[Ids]], Tensor] | None = None,
 ) -> float:
-    """Add the gradient of coefficient · mean squared error.
+    """Add the gradient of the mean value loss.
 
     Args:
-        critic: read once for each distinct sequence of a micro-batch.
+        critic: each distinct sequence is read once.
         optimizer: of its weights.
         samples: one for each value.
-        coefficient: weight of the loss.
-        value_loss: error of each value.
+        value_loss: of `value_loss_of`.
+        read: how the critic gives values [B]; None is `critic.values`.
 
     Returns:
-        The loss, coefficient included.
+        The loss.
 
     Raises:
-        FloatingPointError: a target or the loss is not finite.
+        FloatingPointError: the loss is not finite.
     """
-    device = critic.device
-    old = torch.tensor([sample.value for sample in samples], dtype=torch.float64, device=device)
-    targets = torch.tensor([sample.target for sample in samples], dtype=torch.float64, device=device)
+    read = critic.values if read is None else read
+    old = torch.tensor([sample.value for sample in samples], dtype=torch.float64, device=critic.device)
+    targets = torch.tensor([sample.target for sample in samples], dtype=torch.float64, device=critic.device)
     total = 0.0
     for rows in critic.micro_batches([sample.read for sample in samples]):
-        values = critic.values([samples[row].read for row in rows])
-        loss = coefficient * value_loss(values, old[rows], targets[rows]).sum() / len(samples)
+        loss = value_loss(read([samples[row].read for row in rows]), old[rows], targets[rows]).sum() / len(samples)
         optimizer.backward(loss)
         total += loss.item()
     return total
 
 
-def unclipped(values: Tensor, old_values: Tensor, targets: Tensor) -> Tensor:
-    """Squared errors [B]; the values at collection play no part."""
-    return losses.value_loss(values, targets)
+def value_loss_of(coefficient: float, clip_range: float | None = None) -> ValueLoss:
+    """The coefficient times the squared error, clipped around the value at collection with a `clip_range`."""
+
+    def value_loss(values: Tensor, old_values: Tensor, targets: Tensor) -> Tensor:
+        if clip_range is None:
+            return coefficient * losses.value_loss(values, targets)
+        return coefficient * losses.clipped_value_loss(values, old_values, targets, clip_range)
+
+    return value_loss
+
+
+@contextmanager
+def all_or_nothing(optimizers: Mapping[str, PolicyOptimizer]) -> Iterator[None]:
+    """Where a loss is not finite, the gradients of all optimisers are dropped, so that no weights change."""
+    try:
+        yield
+    except FloatingPointError:
+        for optimizer in optimizers.values():
+            optimizer.discard()
+        raise
+
+
+def step_all(optimizers: Mapping[str, PolicyOptimizer]) -> dict[str, float]:
+    """End a mini-batch of all; the gradient norms of those that updated, by the optimisers' names.
+
+    Raises:
+        FloatingPointError: a gradient is not finite; no weights change then.
+    """
+    norms = step_together(list(optimizers.values()))
+    return {name: norm for name, norm in zip(optimizers, norms, strict=True) if norm is not None}
