@@ -11,10 +11,12 @@ from learners.losses import (
     AGGREGATIONS,
     clipped_ratio_loss,
     clipped_tokens,
+    clipped_value_loss,
     completion_weights,
     masked_sum,
     policy_gradient_loss,
     reference_kl,
+    value_loss,
 )
 
 NAN = math.nan
@@ -316,3 +318,60 @@ def test_masked_sum_leaves_padding_out():
     values = torch.tensor([[1.0, 2.0, NAN], [4.0, math.inf, NAN], [NAN, NAN, NAN]])
     mask = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
     assert masked_sum(values, mask).tolist() == [3.0, 4.0, 0.0]
+
+
+class TestValueLosses:
+    """Errors of a critic, plain and clipped around the value at collection."""
+
+    def test_hand_worked(self):
+        """(1 − .4)² = .36, (−2 − 1)² = 9; gradients −2(y − v)."""
+        values = torch.tensor([0.4, 1.0], dtype=torch.float64, requires_grad=True)
+        losses = value_loss(values, torch.tensor([1.0, -2.0]))
+        assert losses.tolist() == pytest.approx([0.36, 9.0])
+        losses.sum().backward()
+        assert values.grad is not None
+        assert values.grad.tolist() == pytest.approx([-1.2, 6.0])
+
+    def test_clipping_by_hand(self):
+        """ε = .2; (v_old, v, y): the larger of (y − v)² and (y − v_old ∓ at most ε)², and its gradient in v.
+
+        (0, 1, 1)   0, (1 − .2)² = .64: the clipped one, a constant
+        (0, .1, 1)  .81 both: inside the range, −2·.9
+        (0, −1, 1)  4, 1.44: the plain one, −2·2
+        (0, .5, 2)  2.25, 3.24: the clipped one
+        (.5, .9, 0) .81, .49: the plain one, 2·.9
+        (.5, .9, 1.2) .09, .25: the clipped one
+        """
+        old = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.5, 0.5], dtype=torch.float64)
+        values = torch.tensor([1.0, 0.1, -1.0, 0.5, 0.9, 0.9], dtype=torch.float64, requires_grad=True)
+        targets = torch.tensor([1.0, 1.0, 1.0, 2.0, 0.0, 1.2], dtype=torch.float64)
+        losses = clipped_value_loss(values, old, targets, 0.2)
+        assert losses.tolist() == pytest.approx([0.64, 0.81, 4.0, 3.24, 0.81, 0.25])
+        losses.sum().backward()
+        assert values.grad is not None
+        assert values.grad.tolist() == pytest.approx([0.0, -1.8, -4.0, 0.0, 1.8, 0.0])
+        assert value_loss(values, targets)[:4].tolist() == pytest.approx([0.0, 0.81, 4.0, 2.25])
+
+    def test_equals_the_plain_error_where_nothing_is_clipped(self):
+        generator = torch.Generator().manual_seed(0)
+        old, values, targets = torch.randn(3, 50, generator=generator, dtype=torch.float64)
+        torch.testing.assert_close(clipped_value_loss(values, old, targets, 1e6), value_loss(values, targets))
+        assert torch.equal(clipped_value_loss(values, values, targets, 1e-3), value_loss(values, targets))
+        assert bool((clipped_value_loss(values, old, targets, 0.2) >= value_loss(values, targets)).all())
+
+    def test_finite_differences(self):
+        generator = torch.Generator().manual_seed(1)
+        old, values, targets = torch.randn(3, 20, generator=generator, dtype=torch.float64)
+        values.requires_grad_()
+        assert torch.autograd.gradcheck(lambda v: value_loss(v, targets), (values,))
+        assert torch.autograd.gradcheck(lambda v: clipped_value_loss(v, old, targets, 0.2), (values,))
+
+    def test_targets_and_old_values_receive_no_gradient_and_the_precision_is_the_values(self):
+        for dtype in (torch.float32, torch.float64):
+            values = torch.zeros(3, dtype=dtype, requires_grad=True)
+            old, targets = (torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+            loss = clipped_value_loss(values, old, targets, 0.2).sum() + value_loss(values, targets).sum()
+            assert loss.dtype == dtype
+            loss.backward()
+            assert values.grad is not None
+            assert old.grad is None and targets.grad is None

@@ -1,4 +1,4 @@
-"""Guards the optimiser: windows of accumulation, the schedule, clipping, refusal of what is not finite, exact resume."""
+"""Guards the optimiser: windows, schedule, rates, clipping, refusal of what is not finite, several at once, exact resume."""
 
 import json
 import math
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from learners.optim import PolicyOptimizer, gradient_norm, schedule_factor
+from learners.optim import PolicyOptimizer, flush_together, gradient_norm, schedule_factor, step_together
 
 
 @pytest.fixture(autouse=True)
@@ -319,3 +319,111 @@ class TestResume:
         with pytest.raises(ValueError, match="of 1 parameters with 4 numbers cannot be loaded for 4 parameters with 21 numbers"):
             optimizer.load_state_dict(other.state_dict())
         assert plain(optimizer.state_dict()) == before
+
+    def test_parameters_at_rates_of_their_own_come_back(self):
+        def new():
+            body, head = Parameter(torch.ones(2)), Parameter(torch.ones(3))
+            return body, head, PolicyOptimizer([body], learning_rate=0.1, at_other_rates=[([head], 0.01)])
+
+        def train(body, head, optimizer, numbers):
+            for number in numbers:
+                optimizer.backward((body * number).sum() + (head.square() * number).sum())
+                optimizer.step()
+
+        *straight, optimizer = new()
+        train(*straight, optimizer, range(1, 5))
+        *first, stopped = new()
+        train(*first, stopped, range(1, 3))
+        *second, resumed = new()
+        with torch.no_grad():
+            for ours, theirs in zip(second, first, strict=True):
+                ours.copy_(theirs)
+        resumed.load_state_dict(stopped.state_dict())
+        train(*second, resumed, range(3, 5))
+        for ours, theirs in zip(second, straight, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+class TestOtherRates:
+    def test_each_lot_has_its_own(self):
+        """AdamW's first step without decay moves every weight by its rate: m̂/√v̂ is the gradient's sign."""
+        weights = [Parameter(torch.zeros(1)) for _ in range(3)]
+        body, head, other = weights
+        optimizer = PolicyOptimizer([body], learning_rate=0.1, weight_decay=0.0, at_other_rates=[([head], 0.01), ([other], 1.0)])
+        optimizer.backward((body - head + 2 * other).sum())
+        optimizer.step()
+        assert [weight.item() for weight in weights] == pytest.approx([-0.1, 0.01, -1.0], rel=1e-5)
+        assert optimizer.learning_rate == 0.1
+
+    def test_the_schedule_scales_them_all(self):
+        """Linear over 4 updates: factors 1, .75, .5, .25 of .1 and of .01, each a whole step of AdamW for a constant gradient."""
+        body, head = (Parameter(torch.zeros(1, dtype=torch.float64)) for _ in range(2))
+        options = {"weight_decay": 0.0, "lr_scheduler_type": "linear", "lr_decay_steps": 4}
+        optimizer = PolicyOptimizer([body], learning_rate=0.1, at_other_rates=[([head], 0.01)], **options)
+        for expected in (1.0, 1.75, 2.25, 2.5):
+            optimizer.backward((body + head).sum())
+            optimizer.step()
+            assert (body.item(), head.item()) == pytest.approx((-0.1 * expected, -0.01 * expected), rel=1e-6)
+
+    def test_the_norm_and_its_limit_are_of_all_together(self):
+        body, head = (Parameter(torch.zeros(1)) for _ in range(2))
+        optimizer = PolicyOptimizer([body], learning_rate=0.1, at_other_rates=[([head], 0.01)])
+        optimizer.backward((3 * body + 4 * head).sum())
+        assert optimizer.step() == pytest.approx(5.0)
+
+    def test_an_empty_lot_is_left_out(self):
+        weight = Parameter(torch.zeros(1))
+        optimizer = PolicyOptimizer([], learning_rate=0.5, weight_decay=0.0, at_other_rates=[([], 0.1), ([weight], 0.01)])
+        optimizer.backward(weight.sum())
+        optimizer.step()
+        assert weight.item() == pytest.approx(-0.01)
+        assert optimizer.learning_rate == 0.01
+
+    def test_a_parameter_in_two_lots_and_rates_for_a_factory_are_refused(self):
+        weight, other = Parameter(torch.zeros(1)), Parameter(torch.zeros(1))
+        with pytest.raises(ValueError, match="given twice"):
+            PolicyOptimizer([weight], learning_rate=0.1, at_other_rates=[([weight], 0.01)])
+        with pytest.raises(ValueError, match="one learning rate"):
+            PolicyOptimizer([weight], learning_rate=0.1, at_other_rates=[([other], 0.01)], factory=sgd)
+
+
+class TestTogether:
+    """Several optimisers that step all or none."""
+
+    def test_a_bad_gradient_of_one_stops_all(self):
+        """√w at 0 has an infinite gradient under a finite loss."""
+        weights, optimizers = zip(*(one_weight() for _ in range(3)), strict=True)
+        for weight, optimizer in zip(weights, optimizers, strict=True):
+            optimizer.backward(weight.sqrt().sum() if weight is weights[1] else weight.sum())
+        with pytest.raises(FloatingPointError, match="gradient of update 1"):
+            step_together(optimizers)
+        assert [weight.item() for weight in weights] == [0.0, 0.0, 0.0]
+        assert all(weight.grad is None for weight in weights)
+        assert [optimizer.updates for optimizer in optimizers] == [0, 0, 0]
+        for weight, optimizer in zip(weights, optimizers, strict=True):
+            optimizer.backward(2 * weight.sum())
+        assert step_together(optimizers) == [2.0, 2.0, 2.0]
+        assert [weight.item() for weight in weights] == pytest.approx([-0.2, -0.2, -0.2])
+
+    def test_each_keeps_its_window(self):
+        weights, optimizers = zip(*(one_weight(gradient_accumulation_steps=size) for size in (1, 2)), strict=True)
+        norms = []
+        for x in (1, 3, 5):
+            for weight, optimizer in zip(weights, optimizers, strict=True):
+                optimizer.backward((weight * x).sum())
+            norms.append(step_together(optimizers))
+        assert norms == [[1.0, None], [3.0, 2.0], [5.0, None]]
+        assert flush_together(optimizers) == [None, 5.0]
+        assert [weight.item() for weight in weights] == pytest.approx([-0.9, -0.7])
+
+    def test_flushing_is_all_or_none_too(self):
+        weights, optimizers = zip(*(one_weight(gradient_accumulation_steps=4) for _ in range(2)), strict=True)
+        optimizers[0].backward(weights[0].sum())
+        optimizers[1].backward(weights[1].sqrt().sum())
+        step_together(optimizers)
+        with pytest.raises(FloatingPointError):
+            flush_together(optimizers)
+        assert [weight.item() for weight in weights] == [0.0, 0.0]
+        optimizers[0].backward(weights[0].sum())
+        with pytest.raises(RuntimeError, match="mini-batch is open"):
+            flush_together(optimizers)

@@ -18,6 +18,7 @@ from llm_envs.rollouts import EVALUATION, Numbering, collect
 from llm_envs.task import Task
 from llm_envs.tasks import matching
 from llm_envs.types import ChatPrompt, Completion, EnvStep, RolloutSpec
+from llm_envs.wrappers import TurnLimit
 
 CHAT = ChatPrompt([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "why? 猫"}])
 
@@ -86,6 +87,20 @@ def test_a_tree_comes_back_as_it_was(tmp_path):
     assert [[step.episode for step in episode] for episode in read_episodes(path)] == [
         [number] * sum(step.episode == number for step in steps) for number in (0, 1)
     ]
+
+
+def test_the_state_behind_a_cut_comes_back_and_earlier_recordings_do_without(tmp_path):
+    env = TurnLimit(TaskEnv(matching.task(num_turns=3)), 2)
+    steps = collect(env, dict.fromkeys(env.possible_agents, Words()), env.items[:2], RolloutSpec(3), seed=5)
+    behind = [step.next_global_state for step in steps if step.truncated]
+    assert behind and all("[turn 2, agent_0 writes]" in text for text in behind)
+    path = written(tmp_path / "steps.jsonl", steps)
+    assert list(read_steps(path)) == steps
+    assert replay(env, steps) == steps
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    earlier = [{name: value for name, value in line.items() if name != "next_global_state"} for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in earlier))
+    assert list(read_steps(path)) == [dataclasses.replace(step, next_global_state=None) for step in steps]
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1), st.text(st.characters(exclude_categories=())))

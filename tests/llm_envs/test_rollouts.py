@@ -157,6 +157,14 @@ def test_a_truncation_leaves_the_next_prompts():
     assert steps[1].next_prompts != steps[1].prompts
 
 
+def test_a_truncation_leaves_the_next_global_state():
+    """What an uncut episode's third turn starts from. Where the episode goes on or is over, there is none."""
+    uncut = collect(env(5), team(), ROWS[:1], RolloutSpec(1))
+    steps = collect(TurnLimit(env(5), 2), team(), ROWS[:1], RolloutSpec(1))
+    assert [step.next_global_state for step in steps] == [None, uncut[2].global_state]
+    assert all(step.next_global_state is None for step in uncut)
+
+
 def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
