@@ -156,10 +156,17 @@ def _search(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     if weights.device.type == "cpu":
         position = torch.searchsorted(cumulative, targets, right=True)
     else:
-        # Parallel sums are not monotone to the last bit, so a token of weight 0 could be met first.
-        position = ((cumulative > targets) & (weights > 0)).to(torch.uint8).argmax(-1, keepdim=True)
+        position = _first_above(cumulative, targets, weights)
     before = cumulative.gather(-1, position) - weights.gather(-1, position)
     return position.squeeze(-1), (targets - before).clamp_min(0).squeeze(-1)
+
+
+def _first_above(cumulative: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """First position [N, 1] with a weight whose cumulative weight exceeds the target.
+
+    For devices that sum in parallel: such sums are not monotone to the last bit, so that a search could meet a token of weight 0.
+    """
+    return ((cumulative > targets) & (weights > 0)).to(torch.uint8).argmax(-1, keepdim=True)
 
 
 class Decoding(Protocol):
@@ -210,16 +217,18 @@ def decode(start: Callable[[], Decoding], uniforms: Tensor, sampling: SamplingCo
         return Drawn([[] for _ in range(count)], [[] for _ in range(count)], [False] * count)
     state = start()
     device = state.logits.device
-    uniforms = uniforms.to(device)
+    # Double precision is for models in it: not every device has it.
+    exact = torch.promote_types(state.logits.dtype, torch.float32)
+    uniforms = uniforms.to(device, exact)
     ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
     tokens = torch.zeros(count, limit, dtype=torch.long, device=device)
-    logprobs = torch.zeros(count, limit, dtype=torch.float64, device=device)
+    logprobs = torch.zeros(count, limit, dtype=exact, device=device)
     lengths = torch.full((count,), limit, dtype=torch.long, device=device)
     rows = torch.arange(count, device=device)  # which sequence each row of the batch is
     live = torch.ones(count, dtype=torch.bool, device=device)  # of the batch's rows
     for position in range(limit):
         drawn, scores = draw(state.logits, uniforms[rows, position], sampling)
-        tokens[rows, position], logprobs[rows, position] = drawn, scores.double()
+        tokens[rows, position], logprobs[rows, position] = drawn, scores.to(exact)
         ended = torch.isin(drawn, ends) & live
         if bool(ended.any()):
             lengths[rows[ended]] = position + 1

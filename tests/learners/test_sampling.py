@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learners.sampling import SamplingConfig, decode, draw, inverse_cdf, sampled_logits, support
+from learners.sampling import SamplingConfig, _first_above, decode, draw, inverse_cdf, sampled_logits, support
 
 
 def naive_distribution(logits: list[float], sampling: SamplingConfig) -> list[float]:
@@ -119,6 +119,13 @@ class TestDraw:
         largest = np.nextafter(1.0, 0.0)  # rounds to 1 in float32
         drawn = inverse_cdf(weights, torch.tensor([0.0, 0.24, 0.26, largest], dtype=torch.float64))
         assert drawn.tolist() == [3, 3, 7, 7]
+
+    def test_parallel_sums_that_are_not_monotone(self):
+        """A cumulative weight that rises at a token of weight 0 through rounding alone: the next token with weight is meant."""
+        weights = torch.tensor([[0.5, 0.0, 0.5]])
+        cumulative = torch.tensor([[0.5, 0.5000001, 1.0]])
+        assert _first_above(cumulative, torch.tensor([[0.50000005]]), weights).item() == 2
+        assert _first_above(cumulative, torch.tensor([[0.3]]), weights).item() == 0
 
     @pytest.mark.parametrize("size", [4096, 5000, 50_000])
     def test_large_vocabularies_are_searched_blockwise_to_the_same_token(self, size):
