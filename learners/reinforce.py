@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from learners.references import References
 from learners.teams import Team, check_same_teams, teams_of
 from llm_envs.rollouts import map_in_order
 from llm_envs.seeding import UPDATE, stream
-from llm_envs.types import AgentID, Completion, EnvStep, Metrics, RolloutSpec
+from llm_envs.types import AgentID, Completion, EnvStep, JointMode, Metrics, RolloutSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +49,14 @@ class ReinforceConfig(TrainingConfig):
     """
 
     num_generations: int = 4
-    joint_mode: Literal["aligned", "cross", "crossed"] = "aligned"
+    joint_mode: JointMode = "aligned"
     early_termination_threshold: float | None = None
     rollout_buffer_size: int = 2
     train_batch_size: int | None = None
-    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "mean"
-    advantage_normalization: bool | Literal["scale"] = True
+    advantage_mode: credit.AdvantageMode = "mean"
+    advantage_normalization: credit.AdvantageNormalization = True
     ratio_clip_range: float | None = None
-    loss_aggregation: Literal["sequence_sum", "sequence_mean", "token_mean"] = "sequence_sum"
+    loss_aggregation: losses.Aggregation = "sequence_sum"
     reference_kl_enabled: bool = False
     reference_kl_coef: float = 0.1
     reference_devices: str | Sequence[str] | None = None
@@ -94,21 +94,21 @@ class MAGRPOConfig(ReinforceConfig):
 class MAREINFORCEConfig(ReinforceConfig):
     """Options of MAREINFORCE: no baseline."""
 
-    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "raw"
+    advantage_mode: credit.AdvantageMode = "raw"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MARLOOConfig(ReinforceConfig):
     """Options of MARLOO: the baseline is the mean of the other completions of the group."""
 
-    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "rloo"
+    advantage_mode: credit.AdvantageMode = "rloo"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MAReMaxConfig(ReinforceConfig):
     """Options of MAReMax: the baseline is the best of the group."""
 
-    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "max"
+    advantage_mode: credit.AdvantageMode = "max"
 
 
 class Reinforce:
