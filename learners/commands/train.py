@@ -16,7 +16,7 @@ from learners.commands.display import console, number, option_help
 from learners.commands.episodes import episode_returns, estimate, show_changes, show_comparison
 from learners.commands.errors import UsageError, bad_input
 from learners.commands.files import to_yaml
-from learners.commands.libraries import hide_library_bars, set_threads
+from learners.commands.libraries import quiet_libraries, set_threads
 from learners.commands.options import short_name
 from learners.commands.settings import MAIN_ENV, TrainSettings, chosen_parts, settings, train_options
 from learners.credit import mean
@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
         print(to_yaml(chosen.effective), end="")
         return 0
     set_threads(chosen.run.threads)
-    hide_library_bars()
+    quiet_libraries()
     _train(chosen, console())
     return 0
 
