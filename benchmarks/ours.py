@@ -28,7 +28,7 @@ def prepare(case: Case, reward: Counted) -> tuple[Callable[[], None], Callable[[
         tokenizer=tokenizer_of(case),
         train_dataset=items_of(case),
         reward_func=reward,
-        external_transition=feedback,
+        external_transition=feedback if case.turns > 1 else None,
         args=MAGRPOConfig(
             num_agents=2,
             num_turns=case.turns,

@@ -64,6 +64,9 @@ class ReinforceConfig(TrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("joint_mode", self.joint_mode, ("aligned", "cross", "crossed"))
+        if self.joint_mode == "crossed":
+            # One name from here on, so that a checkpoint of either is one of both.
+            object.__setattr__(self, "joint_mode", "cross")
         require_choice("advantage_mode", self.advantage_mode, credit.ADVANTAGE_MODES)
         require_choice("advantage_normalization", self.advantage_normalization, (True, False, "scale"))
         require_choice("loss_aggregation", self.loss_aggregation, losses.AGGREGATIONS)
@@ -78,6 +81,10 @@ class ReinforceConfig(TrainingConfig):
         require_number("early_termination_threshold", self.early_termination_threshold, optional=True)
         require_number("ratio_clip_range", self.ratio_clip_range, above=0, optional=True)
         require_number("reference_kl_coef", self.reference_kl_coef, at_least=0)
+        if self.reference_devices is not None and not self.reference_kl_enabled:
+            raise ValueError(
+                f"reference_devices={self.reference_devices!r} needs reference_kl_enabled=True: without it there are none"
+            )
 
     @property
     def rollout(self) -> RolloutSpec:
@@ -141,6 +148,8 @@ class Reinforce:
         self._executor = executor
         self._teams = teams_of(self.policies, self.config)
         enabled = self.config.reference_kl_enabled
+        if references is not None and not enabled:
+            raise ValueError("references are given, but reference_kl_enabled=False leaves them without use")
         self._references = References(self._teams, self.config.reference_devices, references) if enabled else None
         self._buffer: list[Node] = []
         self._updates = 0
