@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from learners.commands.errors import BAD_INPUT, EXTRAS, FAILURE, INTERRUPTED, CheckFailedError, UsageError, one_line
+from learners.commands.errors import BAD_INPUT, FAILURE, INTERRUPTED, UsageError, missing_extra, one_line
 
 # Imported when called: the help and the list of envs must not wait for torch.
 COMMANDS = {
@@ -75,9 +75,7 @@ def _help() -> str:
 
 
 def _advice(error: Exception) -> str:
-    expected = isinstance(error, (UsageError, CheckFailedError)) or (
-        isinstance(error, ModuleNotFoundError) and error.name in EXTRAS
-    )
+    expected = isinstance(error, UsageError) or missing_extra(error) is not None
     return "" if expected else " (--debug shows the traceback)"
 
 

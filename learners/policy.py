@@ -6,6 +6,7 @@ Text is tokenised once. What was sampled is what is scored: ids and prompt ids r
 from __future__ import annotations
 
 import copy
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,9 @@ from llm_envs.types import Completion
 if TYPE_CHECKING:
     from peft import PeftModel
 
-# Tokens (padding included) that are decoded together.
+# What is decoded together at most: tokens (padding included), and logits of one step.
 _GENERATION_TOKENS = 65_536
+_GENERATION_LOGITS = 1 << 26
 # Bytes of activations that a training micro-batch may need, by kind of device.
 _ACTIVATION_BYTES = {"cpu": 256 << 20, "cuda": 4 << 30}
 
@@ -162,7 +164,8 @@ class HFPolicy:
         paths = [(*key, k) for key in keys for k in range(n)]
         flat: dict[int, Completion] = {}
         with self._lock, scoring_mode(self.model):
-            for rows in batches(sources, [self.sampling.max_new_tokens] * len(sources), _GENERATION_TOKENS):
+            most = max(1, _GENERATION_LOGITS // self.model.config.get_text_config().vocab_size)
+            for rows in batches(sources, [self.sampling.max_new_tokens] * len(sources), _GENERATION_TOKENS, most):
                 chosen = [sources[row] for row in rows]
                 flat |= zip(rows, self._completions(self._draw(chosen, [paths[row] for row in rows]), chosen), strict=True)
         return [[flat[i * n + k] for k in range(n)] for i in range(len(prompts))]
@@ -288,20 +291,21 @@ def micro_batch_budget(model: PreTrainedModel, *, logits: bool = True) -> int:
     return max(256, _ACTIVATION_BYTES.get(model.device.type, _ACTIVATION_BYTES["cuda"]) // per_token)
 
 
-def batches(sources: Sequence[tuple[int, ...]], sizes: Sequence[int], budget: int) -> list[list[int]]:
+def batches(sources: Sequence[tuple[int, ...]], sizes: Sequence[int], budget: int, most: int = sys.maxsize) -> list[list[int]]:
     """Positions in batches whose padded size (rows × (longest prompt + longest completion)) is within the budget, or single ones.
 
     Args:
         sources: prompt ids; equal ones end up side by side.
         sizes: tokens of the completions.
         budget: tokens.
+        most: rows of a batch.
     """
     _, place = _distinct(sources)
     result: list[list[int]] = []
     prompt_width = width = 0
     for row in sorted(range(len(sources)), key=place.__getitem__):
         prompt_width, width = max(prompt_width, len(sources[row])), max(width, sizes[row])
-        if not result or (len(result[-1]) + 1) * (prompt_width + width) > budget:
+        if not result or len(result[-1]) == most or (len(result[-1]) + 1) * (prompt_width + width) > budget:
             result.append([])
             prompt_width, width = len(sources[row]), sizes[row]
         result[-1].append(row)

@@ -36,6 +36,8 @@ class References:
         if given is None:
             self._by_agent = _copies(teams, _device_of_each(list(policies), devices))
             return
+        if devices is not None:
+            raise ValueError(f"reference_devices={devices!r} cannot apply to references that are built already")
         shared = [agent for agent, policy in policies.items() if given[agent] is policy]
         if shared:
             raise ValueError(f"the reference of {', '.join(shared)} is the policy itself, so their KL would always be 0")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from learners.references import References
 from learners.teams import Team, check_same_teams, teams_of
 from llm_envs.rollouts import map_in_order
 from llm_envs.seeding import UPDATE, stream
-from llm_envs.types import AgentID, Completion, EnvStep, Metrics, RolloutSpec
+from llm_envs.types import AgentID, Completion, EnvStep, JointMode, Metrics, RolloutSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +50,14 @@ class ReinforceConfig(TrainingConfig):
     """
 
     num_generations: int = 4
-    joint_mode: Literal["aligned", "cross", "crossed"] = "aligned"
+    joint_mode: JointMode = "aligned"
     early_termination_threshold: float | None = None
     rollout_buffer_size: int = 2
     train_batch_size: int | None = None
-    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "mean"
-    advantage_normalization: bool | Literal["scale"] = True
+    advantage_mode: credit.AdvantageMode = "mean"
+    advantage_normalization: credit.AdvantageNormalization = True
     ratio_clip_range: float | None = None
-    loss_aggregation: Literal["sequence_sum", "sequence_mean", "token_mean"] = "sequence_sum"
+    loss_aggregation: losses.Aggregation = "sequence_sum"
     reference_kl_enabled: bool = False
     reference_kl_coef: float = 0.1
     reference_devices: str | Sequence[str] | None = None
@@ -65,6 +65,9 @@ class ReinforceConfig(TrainingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("joint_mode", self.joint_mode, ("aligned", "cross", "crossed"))
+        if self.joint_mode == "crossed":
+            # One name from here on, so that a checkpoint of either is one of both.
+            object.__setattr__(self, "joint_mode", "cross")
         require_choice("advantage_mode", self.advantage_mode, credit.ADVANTAGE_MODES)
         require_choice("advantage_normalization", self.advantage_normalization, (True, False, "scale"))
         require_choice("loss_aggregation", self.loss_aggregation, losses.AGGREGATIONS)
@@ -79,6 +82,10 @@ class ReinforceConfig(TrainingConfig):
         require_number("early_termination_threshold", self.early_termination_threshold, optional=True)
         require_number("ratio_clip_range", self.ratio_clip_range, above=0, optional=True)
         require_number("reference_kl_coef", self.reference_kl_coef, at_least=0)
+        if self.reference_devices is not None and not self.reference_kl_enabled:
+            raise ValueError(
+                f"reference_devices={self.reference_devices!r} needs reference_kl_enabled=True: without it there are none"
+            )
 
     @property
     def rollout(self) -> RolloutSpec:
@@ -95,21 +102,21 @@ class MAGRPOConfig(ReinforceConfig):
 class MAREINFORCEConfig(ReinforceConfig):
     """Options of MAREINFORCE: no baseline."""
 
-    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "raw"
+    advantage_mode: credit.AdvantageMode = "raw"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MARLOOConfig(ReinforceConfig):
     """Options of MARLOO: the baseline is the mean of the other completions of the group."""
 
-    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "rloo"
+    advantage_mode: credit.AdvantageMode = "rloo"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MAReMaxConfig(ReinforceConfig):
     """Options of MAReMax: the baseline is the best of the group."""
 
-    advantage_mode: Literal["mean", "raw", "rloo", "max"] = "max"
+    advantage_mode: credit.AdvantageMode = "max"
 
 
 class Reinforce:
@@ -142,6 +149,8 @@ class Reinforce:
         self._executor = executor
         self._teams = teams_of(self.policies, self.config)
         enabled = self.config.reference_kl_enabled
+        if references is not None and not enabled:
+            raise ValueError("references are given, but reference_kl_enabled=False leaves them without use")
         self._references = References(self._teams, self.config.reference_devices, references) if enabled else None
         self._buffer: list[Node] = []
         self._updates = 0

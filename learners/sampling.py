@@ -1,6 +1,6 @@
 """The distribution tokens are drawn from, and the loop that draws them.
 
-One function, `sampled_logits`, is the distribution: temperature first, then top-k, then top-p. `draw` samples from it and
+One function, `kept_logits`, is the distribution: temperature first, then top-k, then top-p. `draw` samples from it and
 `learners.scoring` scores under it, so what is trained is what was sampled.
 """
 
@@ -16,6 +16,12 @@ from torch import Tensor
 # Above this many tokens an inverse cdf first looks for the block of tokens, then inside it: a plain cumulative sum is serial.
 _BLOCK = 128
 _BLOCKWISE_FROM = 4096
+# A nucleus is found by sorting in small vocabularies; in large ones among so many likely tokens, or else by counting tokens into
+# bins over so many nats down from the most probable one.
+_SORTED_BELOW = 4096
+_LIKELY = 64
+_BINS = 2048
+_SPAN = 30.0
 # Sequences that ended leave the batch once they are at least this share of it: leaving costs a copy of the cache.
 _COMPACT_SHARE = 0.25
 
@@ -27,7 +33,7 @@ class SamplingConfig:
     Attributes:
         temperature: divides the logits; 0 takes the most probable token (generation only: nothing can be trained on it).
         top_p: the smallest set of tokens with at least this probability, after top-k; 1 turns it off.
-        top_k: only the k most probable tokens; None or 0 turns it off. Tokens tied with the last kept one are kept.
+        top_k: only the k most probable tokens; None or 0 turns it off.
         max_new_tokens: tokens a completion may have, the end token included.
     """
 
@@ -57,54 +63,71 @@ class SamplingConfig:
         return bool(self.top_k) or self.top_p < 1
 
 
-def support(scaled: Tensor, sampling: SamplingConfig) -> Tensor:
-    """Which tokens can be drawn [N, V]: those that top-k, then top-p leave.
+@dataclass(frozen=True)
+class Kept:
+    """What a distribution can draw from.
+
+    Attributes:
+        values: logits over temperature of the tokens that are left [N, M], -inf for those that are not, in float32 or better.
+        tokens: which tokens they are [N, M]; None if they are all of the vocabulary in order.
+    """
+
+    values: Tensor
+    tokens: Tensor | None
+
+
+def kept_logits(logits: Tensor, sampling: SamplingConfig) -> Kept:
+    """The sampling distribution: temperature, then top-k, then top-p. Probabilities are the softmax of what it keeps.
 
     Args:
-        scaled: logits over temperature [N, V].
-        sampling: with `top_k` or `top_p` switched on.
+        logits: of the model [N, V].
+        sampling: with a temperature above 0.
     """
-    threshold = scaled.new_full((scaled.shape[0], 1), -float("inf"))
-    top: Tensor | None = None
-    if sampling.top_k:
-        top = scaled.topk(min(sampling.top_k, scaled.shape[-1]), dim=-1).values
-        threshold = top[:, -1:]
-    if sampling.top_p < 1:
-        kept = scaled.masked_fill(scaled < threshold, -float("inf")) if sampling.top_k else scaled
-        threshold = torch.maximum(threshold, _top_p_threshold(kept, sampling.top_p, top))
-    return scaled >= threshold
-
-
-def _top_p_threshold(kept: Tensor, top_p: float, top: Tensor | None) -> Tensor:
-    """Smallest logit [N, 1] of the smallest set that has `top_p` of the probability; `top`: the largest logits, sorted, if known.
-
-    Without them a full sort is avoided: the set is usually small, so a growing number of largest logits is looked at.
-    """
-    total = kept.logsumexp(-1, keepdim=True)
-    vocabulary = kept.shape[-1]
-    width = vocabulary if top is not None else min(64, vocabulary)
-    while True:
-        values = kept.topk(width, dim=-1).values if top is None else top
-        before = (values - total).exp().cumsum(-1)
-        # A token belongs to the set if the more probable ones do not reach top_p yet: the first one always does.
-        belongs = torch.cat([torch.ones_like(before[:, :1], dtype=torch.bool), before[:, :-1] < top_p], dim=-1)
-        if width == vocabulary or bool((before[:, -1] >= top_p).all()):
-            last = belongs.sum(-1, keepdim=True) - 1
-            return values.gather(-1, last)
-        width = min(width * 8, vocabulary)
-
-
-def sampled_logits(logits: Tensor, sampling: SamplingConfig, drawn: Tensor | None = None) -> Tensor:
-    """Logits [N, V] of the sampling distribution in float32 or better, -inf outside its support (`drawn` [N] is always inside)."""
     scaled = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if sampling.temperature != 1:
         scaled = scaled / sampling.temperature
     if not sampling.truncated:
-        return scaled
-    mask = support(scaled.detach(), sampling)
-    if drawn is not None:
-        mask.scatter_(-1, drawn.unsqueeze(-1), True)
-    return scaled.masked_fill(~mask, -float("inf"))
+        return Kept(scaled, None)
+    if sampling.top_k:
+        values, tokens = scaled.topk(min(sampling.top_k, scaled.shape[-1]), dim=-1)
+        return Kept(_cut_nucleus(values, values.softmax(-1), sampling.top_p), tokens)
+    probabilities = scaled.softmax(-1)
+    # Usually a few tokens have most of the probability. Where they cannot, a short list is not even tried.
+    if scaled.shape[-1] > _SORTED_BELOW:
+        tokens = scaled.topk(_LIKELY, dim=-1).indices if bool((probabilities.amax(-1) * _LIKELY >= sampling.top_p).all()) else None
+        if tokens is None or not bool((probabilities.gather(-1, tokens).sum(-1) >= sampling.top_p).all()):
+            return Kept(_wide_nucleus(scaled, probabilities, sampling.top_p), None)
+    else:
+        tokens = scaled.argsort(dim=-1, descending=True)
+    return Kept(_cut_nucleus(scaled.gather(-1, tokens), probabilities.gather(-1, tokens), sampling.top_p), tokens)
+
+
+def _cut_nucleus(values: Tensor, probabilities: Tensor, top_p: float) -> Tensor:
+    """Sorted logits [N, M], -inf where the more probable ones reach `top_p` already: the first one always stays."""
+    if top_p == 1:
+        return values
+    reached = probabilities.cumsum(-1)[:, :-1] >= top_p
+    return torch.cat([values[:, :1], values[:, 1:].masked_fill(reached, -float("inf"))], dim=-1)
+
+
+def _wide_nucleus(scaled: Tensor, probabilities: Tensor, top_p: float) -> Tensor:
+    """Logits [N, V], -inf outside the smallest set that has `top_p` of the probability.
+
+    For large vocabularies and flat distributions: instead of sorting tokens they are counted into bins by their logit, coarse ones
+    first, then fine ones around the place found; the set is exact up to tokens whose logits are within 1e-5 of the last one's.
+    """
+    below = (scaled.amax(-1, keepdim=True) - scaled).clamp_(max=_SPAN)
+    coarse = _SPAN / _BINS
+    start = _bin_that_reaches(below / coarse, probabilities, top_p) * coarse
+    end = start + (_bin_that_reaches((below - start) * (_BINS / coarse), probabilities, top_p) + 1) * (coarse / _BINS)
+    return torch.where(below <= end, scaled, -float("inf"))
+
+
+def _bin_that_reaches(places: Tensor, weights: Tensor, wanted: float) -> Tensor:
+    """The bin [N, 1] up to which the weights add up to what is wanted; what lies outside the bins counts to the first or last."""
+    sums = torch.zeros(len(places), _BINS, dtype=weights.dtype, device=weights.device)
+    sums.scatter_add_(-1, places.clamp_(0, _BINS - 1).long(), weights)
+    return (sums.cumsum(-1) < wanted).sum(-1, keepdim=True).clamp_(max=_BINS - 1)
 
 
 def check_trainable(sampling: SamplingConfig) -> None:
@@ -124,9 +147,11 @@ def draw(logits: Tensor, uniforms: Tensor, sampling: SamplingConfig) -> tuple[Te
     if sampling.greedy:
         tokens = logits.argmax(-1)
         return tokens, torch.zeros_like(tokens, dtype=torch.float32)
-    probabilities = torch.softmax(sampled_logits(logits, sampling), dim=-1)
-    tokens = inverse_cdf(probabilities, uniforms)
-    return tokens, probabilities.gather(-1, tokens.unsqueeze(-1)).squeeze(-1).log()
+    kept = kept_logits(logits, sampling)
+    probabilities = kept.values.softmax(-1)
+    places = inverse_cdf(probabilities, uniforms).unsqueeze(-1)
+    tokens = places if kept.tokens is None else kept.tokens.gather(-1, places)
+    return tokens.squeeze(-1), probabilities.gather(-1, places).squeeze(-1).log()
 
 
 def inverse_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
@@ -156,10 +181,17 @@ def _search(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     if weights.device.type == "cpu":
         position = torch.searchsorted(cumulative, targets, right=True)
     else:
-        # Parallel sums are not monotone to the last bit, so a token of weight 0 could be met first.
-        position = ((cumulative > targets) & (weights > 0)).to(torch.uint8).argmax(-1, keepdim=True)
+        position = _first_above(cumulative, targets, weights)
     before = cumulative.gather(-1, position) - weights.gather(-1, position)
     return position.squeeze(-1), (targets - before).clamp_min(0).squeeze(-1)
+
+
+def _first_above(cumulative: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """First position [N, 1] with a weight whose cumulative weight exceeds the target.
+
+    For devices that sum in parallel: such sums are not monotone to the last bit, so that a search could meet a token of weight 0.
+    """
+    return ((cumulative > targets) & (weights > 0)).to(torch.uint8).argmax(-1, keepdim=True)
 
 
 class Decoding(Protocol):
@@ -210,16 +242,18 @@ def decode(start: Callable[[], Decoding], uniforms: Tensor, sampling: SamplingCo
         return Drawn([[] for _ in range(count)], [[] for _ in range(count)], [False] * count)
     state = start()
     device = state.logits.device
-    uniforms = uniforms.to(device)
+    # Double precision is for models in it: not every device has it.
+    exact = torch.promote_types(state.logits.dtype, torch.float32)
+    uniforms = uniforms.to(device, exact)
     ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
     tokens = torch.zeros(count, limit, dtype=torch.long, device=device)
-    logprobs = torch.zeros(count, limit, dtype=torch.float64, device=device)
+    logprobs = torch.zeros(count, limit, dtype=exact, device=device)
     lengths = torch.full((count,), limit, dtype=torch.long, device=device)
     rows = torch.arange(count, device=device)  # which sequence each row of the batch is
     live = torch.ones(count, dtype=torch.bool, device=device)  # of the batch's rows
     for position in range(limit):
         drawn, scores = draw(state.logits, uniforms[rows, position], sampling)
-        tokens[rows, position], logprobs[rows, position] = drawn, scores.double()
+        tokens[rows, position], logprobs[rows, position] = drawn, scores.to(exact)
         ended = torch.isin(drawn, ends) & live
         if bool(ended.any()):
             lengths[rows[ended]] = position + 1

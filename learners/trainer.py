@@ -137,6 +137,7 @@ class Trainer:
         checkpoint_dir: str | Path | None = None,
         checkpoint_interval: int | None = None,
         checkpoint_total_limit: int | None = None,
+        evaluate_at_end: bool = False,
     ) -> None:
         """Train for `num_train_epochs` epochs in all, going on from a checkpoint if one is given.
 
@@ -146,6 +147,7 @@ class Trainer:
             checkpoint_interval: items between checkpoints, each after the items collected together with the last of them; None
                 saves at the end of every epoch. The end of the run is always saved.
             checkpoint_total_limit: how many of this run's are kept; None keeps all.
+            evaluate_at_end: evaluate and log once more when training is over: the schedule evaluates before items, not after.
 
         Raises:
             ValueError: for an option that cannot be, or a checkpoint of another run; before anything is done.
@@ -165,6 +167,10 @@ class Trainer:
             with Progress(total=self._total_items(), done=self._items_done(), enabled=self._progress) as progress:
                 while self.position.epoch < self.config.num_train_epochs:
                     self._epoch(progress, store, checkpoint_interval)
+                values = self.evaluate() if evaluate_at_end else {}
+                if values:
+                    self._log([Metrics(self.numbering.env_step, values, group=EVALUATION_GROUP)])
+                    progress.show_evaluation(values)
         finally:
             self._close_logs()
 

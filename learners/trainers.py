@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from learners.config import TrainingConfig
@@ -27,7 +28,7 @@ from llm_envs.formatters import Formatter
 from llm_envs.rewards import RewardFunction, RewardProcessor
 from llm_envs.task import Task
 from llm_envs.transitions import ExternalTransition
-from llm_envs.types import AgentID, Item
+from llm_envs.types import AgentID, Item, Policy
 
 
 class TeamTrainer(Trainer):
@@ -112,9 +113,15 @@ class TeamTrainer(Trainer):
         if env is None:
             size = team_size(num_agents, config.num_agents, agents, policies)
             env = TaskEnv(_task(size, config, **task_parts))
+        elif config.external_prompt_passthrough:
+            raise ValueError(
+                "args.external_prompt_passthrough cannot apply to an env that is built already: its task has the option"
+            )
         check_config_fits(env, config, num_agents, agents)
         if policies is None:
             policies = build_policies(env, config, **model_parts)
+        else:
+            check_policies_fit(policies, config)
         workers = ThreadPoolExecutor(len(env.possible_agents)) if config.parallel_training == "mp" else None
         super().__init__(
             env,
@@ -226,9 +233,41 @@ def build_policies(
         devices=config.agent_devices,
         prompt_overflow=config.prompt_overflow,
     )
+    built = {id(source) for source in agents or ()}
+    check_policies_fit({agent: policy for agent, policy in policies.items() if id(policy) in built}, config)
     for policy in policies.values():
-        policy.micro_batch_tokens = config.micro_batch_tokens
+        if id(policy) not in built:
+            policy.micro_batch_tokens = config.micro_batch_tokens
     return policies
+
+
+def check_policies_fit(policies: Mapping[AgentID, Policy], config: TrainingConfig) -> None:
+    """Refuse options that were set and cannot apply, because the policies are built already and say otherwise.
+
+    Raises:
+        ValueError: naming option, agent and both values.
+    """
+    defaults = {entry.name: entry.default for entry in fields(config)}
+    devices = config.agent_devices
+    for index, (agent, policy) in enumerate(policies.items()):
+        if not isinstance(policy, HFPolicy):
+            continue
+        theirs = {
+            "temperature": policy.sampling.temperature,
+            "top_p": policy.sampling.top_p,
+            "top_k": policy.sampling.top_k or None,
+            "max_new_tokens": policy.sampling.max_new_tokens,
+            "prompt_overflow": policy.prompt_overflow,
+            "micro_batch_tokens": policy.micro_batch_tokens,
+            "dtype": str(policy.model.dtype).removeprefix("torch."),
+        }
+        for option, value in theirs.items():
+            ours = getattr(config, option)
+            if ours != defaults[option] and (ours or None) != value:
+                raise ValueError(f"args.{option}={ours!r} cannot apply: the policy given for {agent} has {option}={value!r}")
+        device = devices if devices is None or isinstance(devices, str) else devices[min(index, len(devices) - 1)]
+        if device is not None and torch.device(device) != policy.device:
+            raise ValueError(f"args.agent_devices={devices!r} cannot apply: the policy given for {agent} is on {policy.device}")
 
 
 def _with_dtype(model_config: Mapping[str, Any] | ModelConfig | None, dtype: str | None) -> ModelConfig:
@@ -246,6 +285,8 @@ def _task(size: int, config: TrainingConfig, **parts: Any) -> Task:
     for name in ("reward_func", "train_dataset"):
         if parts[name] is None:
             raise ValueError(f"what is to be learned? {name} is missing (or give an env)")
+    if config.num_turns == 1 and parts["external_transition"] is not None:
+        raise ValueError("external_transition is never called with args.num_turns=1: leave one of them out")
     turns = config.num_turns or (1 if parts["external_transition"] is None else 2)
     return Task(
         reward=parts["reward_func"],

@@ -294,11 +294,14 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
     def _next_in_order(self, items: Iterable[Item]) -> tuple[int, Item]:
         if self._rows is None:
             self._rows = itertools.islice(iter(items), self._position, None)
-        for row in self._rows:
+        rows, self._rows = self._rows, None  # Not kept if it fails: the next row is then found again by its position.
+        for row in rows:
+            self._rows = rows
             self._position += 1
             return self._position - 1, row
         if self._position == 0:
-            raise ValueError("items has no rows")
+            dry = f"items ran dry after pass {self._pass}: it must be iterable more than once"
+            raise ValueError(dry if self._pass else "items has no rows")
         self._start_pass(self._pass + 1)
         return self._next_in_order(items)
 

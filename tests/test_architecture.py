@@ -90,6 +90,24 @@ def test_learners_know_no_task(module):
         assert not {name for name in imported(module) if inside(name, "llm_envs.registry") or name in direct}
 
 
+STREAM = {"types", "seeding", "rollouts", "recording", "wrappers"}
+"""Parts of `llm_envs` that learners are made of: the stream and what gives it."""
+
+MAKERS = {
+    "learners.trainers": {"env", "task", "formatters", "rewards", "transitions"},  # builds an env of a user's functions and data
+    "learners.trainer": {"env", "task"},  # runs on any env and asks its items for their length
+    "learners.evaluation": {"env"},
+}
+"""Modules that run or build an env, and what else they read for it."""
+
+
+@pytest.mark.parametrize("module", [module for module in modules("learners") if not inside(module, "learners.commands")])
+def test_learners_read_the_stream_alone(module):
+    allowed = STREAM | MAKERS.get(module, set()) | ({"registry", "calling"} if module == "learners.cli" else set())
+    parts = {name.split(".")[1] for name in imported(module) if inside(name, "llm_envs") and name != "llm_envs"}
+    assert parts <= allowed
+
+
 def test_values_know_nothing_of_the_project():
     assert {name for name in imported("llm_envs.types") if top(name) == "llm_envs"} <= {
         f"llm_envs.seeding.{name}" for name in ("ENVIRONMENT", "Path", "stream")

@@ -29,10 +29,6 @@ class UsageError(Exception):
     """What the user gave cannot be used. The message names it and what is expected."""
 
 
-class CheckFailedError(Exception):
-    """A check found something wrong; all of it has been printed."""
-
-
 @contextmanager
 def bad_input(what: str = "") -> Iterator[None]:
     """Errors that say an input is wrong become `UsageError`: for building things, before anything runs.
@@ -47,17 +43,24 @@ def bad_input(what: str = "") -> Iterator[None]:
     except OSError as error:
         raise UsageError(f"{what}{error.filename}: {error.strerror}" if error.filename else f"{what}{error}") from error
     except ImportError as error:
-        # A missing extra is told by `one_line`.
-        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        if missing_extra(error) is not None:
             raise
         raise UsageError(f"{what}{error}") from error
 
 
+def missing_extra(error: BaseException) -> str | None:
+    """The extra of this distribution that would bring a module that was not found; None for any other error."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    return EXTRAS.get(error.name.partition(".")[0])
+
+
 def one_line(error: BaseException) -> str:
     """The error for a person, without line breaks."""
-    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return f"{error.name} is not installed: pip install 'llm-envs[{EXTRAS[error.name]}]'"
+    extra = missing_extra(error)
+    if extra is not None:
+        return f"{error}: pip install 'llm-envs[{extra}]'"
     text = " ".join(str(error).split())
-    if isinstance(error, (UsageError, CheckFailedError)):
+    if isinstance(error, UsageError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -12,7 +12,7 @@ from learners.commands import presets
 from learners.commands.display import console, option_help
 from learners.commands.errors import UsageError, bad_input
 from learners.commands.files import read_yaml
-from learners.commands.libraries import hide_library_bars, set_threads
+from learners.commands.libraries import quiet_libraries, set_threads
 from learners.commands.options import Option, dataclass_options
 from learners.commands.parsing import Parsed, first_look, leading_words, parse
 from learners.commands.settings import MAIN_ENV
@@ -90,7 +90,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     subject, spec, parsed, options = _settings(argv)
     set_threads(options.threads)
-    hide_library_bars()
+    quiet_libraries()
     env = env_of_team(spec, parsed.section("env"), centralized=bool(options.centralized))
     policies = _policies(subject, env, options)
     steps = _play(env, policies, options)

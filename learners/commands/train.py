@@ -16,7 +16,7 @@ from learners.commands.display import console, number, option_help
 from learners.commands.episodes import episode_returns, estimate, show_changes, show_comparison
 from learners.commands.errors import UsageError, bad_input
 from learners.commands.files import to_yaml
-from learners.commands.libraries import hide_library_bars, set_threads
+from learners.commands.libraries import quiet_libraries, set_threads
 from learners.commands.options import short_name
 from learners.commands.settings import MAIN_ENV, TrainSettings, chosen_parts, settings, train_options
 from learners.credit import mean
@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
         print(to_yaml(chosen.effective), end="")
         return 0
     set_threads(chosen.run.threads)
-    hide_library_bars()
+    quiet_libraries()
     _train(chosen, console())
     return 0
 
@@ -93,9 +93,7 @@ def _train(chosen: TrainSettings, out: Console) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG_FILE).write_text(config_text, encoding="utf-8")
     _run_training(chosen, trainer, resume, folder)
-    after = _evaluate(trainer, "evaluation after", out)
-    if after:
-        _log_last_evaluation(trainer, after, folder)
+    after = _told(trainer.last_evaluation if before else [], "evaluation after", out)
     trainer.save_model(folder / AGENTS_FOLDER)
     _report(chosen, folder, before, after, out)
 
@@ -179,12 +177,14 @@ def _text(value: object) -> str:
 
 def _evaluate(trainer: Any, label: str, out: Console) -> list[EnvStep]:
     """The steps of an evaluation, its return printed; none without evaluation items."""
-    if not trainer.evaluate():
-        return []
-    steps = list(trainer.last_evaluation)
-    returns = episode_returns(steps)
-    out.print(f"{label}: {estimate(returns)} (mean return of {len(returns)} items)", style="bold")
-    return steps
+    return _told(trainer.last_evaluation if trainer.evaluate() else [], label, out)
+
+
+def _told(steps: Sequence[EnvStep], label: str, out: Console) -> list[EnvStep]:
+    if steps:
+        returns = episode_returns(steps)
+        out.print(f"{label}: {estimate(returns)} (mean return of {len(returns)} items)", style="bold")
+    return list(steps)
 
 
 def _run_training(chosen: TrainSettings, trainer: Any, resume: _Resume, folder: Path) -> None:
@@ -198,6 +198,7 @@ def _run_training(chosen: TrainSettings, trainer: Any, resume: _Resume, folder: 
             checkpoint_dir=directory,
             checkpoint_interval=run.checkpoint_interval or None,
             checkpoint_total_limit=None if directory is None else run.checkpoint_total_limit,
+            evaluate_at_end=True,
         )
     except (ValueError, CheckpointError) as error:
         # A checkpoint that does not fit is refused before anything is collected; a fitting one was made after something was.
@@ -212,16 +213,6 @@ def _run_training(chosen: TrainSettings, trainer: Any, resume: _Resume, folder: 
         )
         print(f"stopped after {trainer.numbering.env_step} env steps{again}", file=sys.stderr)
         raise
-
-
-def _log_last_evaluation(trainer: Any, steps: Sequence[EnvStep], folder: Path) -> None:
-    """The trainer evaluates before items; the curve should not end before the run does."""
-    from learners.evaluation import evaluation_metrics
-    from learners.tracking import JsonlSink
-
-    sink = JsonlSink(folder / METRICS_FILE)
-    sink.log(trainer.numbering.env_step, {f"eval/{name}": value for name, value in evaluation_metrics(steps).items()})
-    sink.close()
 
 
 def _report(chosen: TrainSettings, folder: Path, before: Sequence[EnvStep], after: Sequence[EnvStep], out: Console) -> None:

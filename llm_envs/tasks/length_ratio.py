@@ -85,7 +85,8 @@ class LengthRatio:
     target_max: float = 3.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.target_min <= self.target_max < math.inf:
+        numbers = isinstance(self.target_min, (int, float)) and isinstance(self.target_max, (int, float))
+        if not (numbers and 0 <= self.target_min <= self.target_max < math.inf):
             found = f"{self.target_min!r} and {self.target_max!r}"
             raise ValueError(f"target_min and target_max must be 0 ≤ target_min ≤ target_max < ∞, got {found}")
 

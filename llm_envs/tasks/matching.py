@@ -48,8 +48,8 @@ def task(
         raise ValueError(f"matching needs at least 2 agents, got {len(names)}")
     if words is not None and items is not None:
         raise ValueError("words describes the bundled rows: give it without items, or put it in the rows")
-    row: Item = {"words": list(WORDS if words is None else words)}
-    word_list(row, "words", at_least=2)
+    row: Item = {"words": WORDS if words is None else words}
+    row = {"words": word_list(row, "words", at_least=2)}
     # One game, played again and again: what there is to learn is a convention, and chance differs from row to row.
     rows = choose_rows(items, eval_items, {"train": [row] * TRAIN_ROWS, "eval": [row] * EVAL_ROWS})
     return Task(

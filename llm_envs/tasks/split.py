@@ -51,9 +51,9 @@ def task(
     names = agent_names(agents)
     if parts is not None and items is not None:
         raise ValueError("parts describes the bundled rows: give it without items, or put it in the rows")
-    row: Item = {"parts": list(PARTS if parts is None else parts)}
+    row: Item = {"parts": PARTS if parts is None else parts}
     if items is None:
-        word_list(row, "parts", at_least=len(names))
+        row = {"parts": word_list(row, "parts", at_least=len(names))}
     rows = choose_rows(items, eval_items, {"train": [row] * TRAIN_ROWS, "eval": [row] * EVAL_ROWS})
     return Task(
         name="split-v0",

@@ -46,6 +46,8 @@ class Subject:
 
     def fresh(self) -> ParallelEnv:
         """An environment that nobody has used."""
+        if not callable(self._env) and not isinstance(self._env, ParallelEnv):
+            raise ViolationError(f"it is neither an environment nor a function that makes one: {self._env!r}")
         made = copy.deepcopy(self._env) if isinstance(self._env, ParallelEnv) else self._env()
         if not isinstance(made, ParallelEnv):
             raise ViolationError(f"it is no pettingzoo.ParallelEnv: {made!r}")

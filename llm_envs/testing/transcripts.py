@@ -112,7 +112,7 @@ def _episodes(env: BranchingEnv, team: Team, rows: Iterable[tuple[int, Item]], s
     for episode, (index, item) in enumerate(rows):
         played = play_episode(env, team(item), item, index, (seed, TRAINING, episode))
         row = json.dumps({str(key): value for key, value in item.items()}, ensure_ascii=False, default=repr)
-        parts.append(f"row {index}: {row}\n\n{_episode(env, played)}")
+        parts.append(f"row {index}: {_visible(row)}\n\n{_episode(env, played)}")
     return "\n".join(parts)
 
 
@@ -137,11 +137,16 @@ def _episode(env: BranchingEnv, played: Sequence[tuple[State, Transition]]) -> s
 
 def _spoken(who: str, text: str) -> str:
     """The text with a bar before each of its lines, and nothing invisible in it."""
-    lines = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in text.split("\n")]
+    lines = [_visible(line) for line in text.split("\n")]
     # Editors and version control do not keep a space at the end of a line.
     lines = [f"{line[:-1]}\\x20" if line.endswith(" ") else line for line in lines]
     margins = [who, *[" " * len(who)] * (len(lines) - 1)]
     return "\n".join(f"{margin} | {line}".rstrip() for margin, line in zip(margins, lines, strict=True))
+
+
+def _visible(line: str) -> str:
+    """The line with an escape for every character that does not show, or that UTF-8 cannot write."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def _shared(values: Mapping[AgentID, float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -150,6 +151,15 @@ def test_failures_of_a_run_are_told_in_one_line_with_another_status(capsys):
     assert told.count("\n") == 1
     assert "no reward" in told
     assert "--debug shows the traceback" in told
+
+
+@pytest.mark.parametrize(("module", "words"), [("rich", ["envs"]), ("torch", ["train", "--print_config"])])
+def test_a_missing_extra_is_named(module, words):
+    code = f"import sys; sys.modules[{module!r}] = None; from learners.cli import main; sys.exit(main({words!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'llm-envs[train]'" in done.stderr
 
 
 def test_debug_shows_the_traceback():
@@ -490,6 +500,15 @@ def test_help_of_a_command(command, capsys):
     if command == "train":
         for option in train_options(find_env("length-ratio-v0"), trainer_class("magrpo")):
             assert f"--{option.name.removesuffix('.name')}" in shown
+
+
+def test_the_page_names_options_that_exist():
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"--[a-z][a-z_.]*[a-z]", page))
+    known = {"--help", "--debug", "--print_config", "--env", "--learner", "--env.rows", "--model_config.lora.r"}
+    options = [*train_options(find_env("matching-v0"), trainer_class("magrpo")), *evaluate_options(find_env("length-ratio-v0"))]
+    assert named - known - {f"--{option.name}" for option in options} == set()
+    assert {name for name in list_learners() if f"`{name}`" not in page} == set()
 
 
 def test_help_and_version(capsys):

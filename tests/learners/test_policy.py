@@ -58,10 +58,11 @@ class TestKeys:
             c.token_ids for c in policy.generate(["a"], 4, [(5,)])[0][:2]
         ]
 
-    def test_neither_the_split_nor_the_order_matters(self, tiny_policy, monkeypatch):
+    @pytest.mark.parametrize("limit", [("_GENERATION_TOKENS", 40), ("_GENERATION_LOGITS", 3 * 260)], ids=["tokens", "logits"])
+    def test_neither_the_split_nor_the_order_matters(self, tiny_policy, monkeypatch, limit):
         policy = tiny_policy()
         whole = policy.generate(self.PROMPTS, 3, keys(4))
-        monkeypatch.setattr(policy_module, "_GENERATION_TOKENS", 40)
+        monkeypatch.setattr(policy_module, *limit)
         split = policy.generate(self.PROMPTS[::-1], 3, keys(4)[::-1])[::-1]
         assert [c.token_ids for c in flat(split)] == [c.token_ids for c in flat(whole)]
 

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learners.sampling import SamplingConfig, decode, draw, inverse_cdf, sampled_logits, support
+from learners.sampling import SamplingConfig, _first_above, decode, draw, inverse_cdf, kept_logits
 
 
 def naive_distribution(logits: list[float], sampling: SamplingConfig) -> list[float]:
-    """Probabilities by sorting and looping: the reference for everything here. Ties with the last kept token are kept."""
+    """Probabilities by sorting and looping: the reference for everything here."""
     scaled = [value / sampling.temperature for value in logits]
     order = sorted(scaled, reverse=True)
     kept = [True] * len(scaled)
@@ -30,6 +30,17 @@ def naive_distribution(logits: list[float], sampling: SamplingConfig) -> list[fl
             before, last = before + weight, value
         weights = [weight if value >= last else 0.0 for value, weight in zip(scaled, weights, strict=True)]
     return [weight / sum(weights) for weight in weights]
+
+
+def probabilities(logits: torch.Tensor, sampling: SamplingConfig) -> torch.Tensor:
+    """Of every token [N, V]."""
+    kept = kept_logits(logits, sampling)
+    shares = kept.values.softmax(-1)
+    return shares if kept.tokens is None else torch.zeros_like(logits, dtype=shares.dtype).scatter_(-1, kept.tokens, shares)
+
+
+def support(logits: torch.Tensor, **options) -> list[list[bool]]:
+    return (probabilities(logits, SamplingConfig(**options)) > 0).tolist()
 
 
 class TestConfig:
@@ -56,37 +67,63 @@ class TestConfig:
         config = SamplingConfig(top_k=top_k)
         assert not config.truncated
         # The reference system left a top-k of 50 in force here: all of 500 tokens must stay within reach.
-        assert torch.isfinite(sampled_logits(torch.zeros(1, 500), config)).all()
+        assert (probabilities(torch.zeros(1, 500), config) > 0).all()
 
 
 class TestSupport:
     def test_top_k_then_top_p(self):
         """p = (.4, .3, .2, .1): top-k 3 leaves (.444, .333, .222); the first two reach .7, but not .8 (.777)."""
         logits = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
-        assert support(logits, SamplingConfig(top_k=3, top_p=0.7)).tolist() == [[True, True, False, False]]
-        assert support(logits, SamplingConfig(top_k=3, top_p=0.8)).tolist() == [[True, True, True, False]]
+        assert support(logits, top_k=3, top_p=0.7) == [[True, True, False, False]]
+        assert support(logits, top_k=3, top_p=0.8) == [[True, True, True, False]]
         # Without top-k first, .4 + .3 = .7 does not reach .75 and the third token is needed.
-        assert support(logits, SamplingConfig(top_p=0.75)).tolist() == [[True, True, True, False]]
-        assert support(logits, SamplingConfig(top_k=3, top_p=0.75)).tolist() == [[True, True, False, False]]
+        assert support(logits, top_p=0.75) == [[True, True, True, False]]
+        assert support(logits, top_k=3, top_p=0.75) == [[True, True, False, False]]
 
     def test_temperature_comes_first(self):
         """At temperature 2 the probabilities .64, .32, .04 become ∝ .8, .566, .2: .511 alone no longer reaches .6."""
         logits = torch.tensor([[0.64, 0.32, 0.04]]).log()
-        cold = sampled_logits(logits, SamplingConfig(temperature=1.0, top_p=0.6))
-        warm = sampled_logits(logits, SamplingConfig(temperature=2.0, top_p=0.6))
-        assert torch.isfinite(cold).tolist() == [[True, False, False]]
-        assert torch.isfinite(warm).tolist() == [[True, True, False]]
+        assert support(logits, temperature=1.0, top_p=0.6) == [[True, False, False]]
+        assert support(logits, temperature=2.0, top_p=0.6) == [[True, True, False]]
 
     def test_the_most_probable_token_always_stays(self):
-        assert support(torch.tensor([[0.0, 5.0]]), SamplingConfig(top_p=1e-6)).tolist() == [[False, True]]
+        assert support(torch.tensor([[0.0, 5.0]]), top_p=1e-6) == [[False, True]]
 
-    def test_tokens_tied_with_the_last_kept_one_stay(self):
-        assert support(torch.tensor([[1.0, 1.0, 1.0, 0.0]]), SamplingConfig(top_k=2)).tolist() == [[True, True, True, False]]
+    def test_exactly_k_of_tied_tokens_stay(self):
+        assert sum(support(torch.tensor([[1.0, 1.0, 1.0, 0.0]]), top_k=2)[0]) == 2
+
+    @pytest.mark.parametrize(("size", "expected"), [(1000, 294), (6000, 1758)], ids=["sorted", "in bins"])
+    def test_the_nucleus_of_a_flat_distribution(self, size, expected):
+        """p(i) ∝ n − i of n tokens: the first m have ½ of the probability from (2n + 1) m − m² ≥ n (n + 1)/2 on.
+
+        For n = 1000: m ≥ (2001 − √(2001² − 2,002,000))/2 = 293.04; for n = 6000: m ≥ 1757.5. The order does not matter.
+        """
+        order = torch.randperm(size, generator=torch.Generator().manual_seed(0))
+        logits = (size - torch.arange(size).float()).log()[order].unsqueeze(0)
+        kept = torch.tensor(support(logits, top_p=0.5)[0])
+        assert kept.sum() == expected
+        assert order[kept].max() == expected - 1
+
+    def test_a_narrow_nucleus_in_a_large_vocabulary(self):
+        """ln 4 above 6000 tokens at −12: the first has 4/(4 + 2 + 1 + .04) = .568, the first two .852."""
+        logits = torch.full((2, 6003), -12.0)
+        logits[0, [5, 77, 4000]] = torch.tensor([4.0, 2.0, 1.0]).log()
+        logits[1, [6002, 0, 1]] = torch.tensor([4.0, 2.0, 1.0]).log()
+        kept = torch.tensor(support(logits, top_p=0.8))
+        assert [row.nonzero().flatten().tolist() for row in kept] == [[5, 77], [0, 6002]]
+
+    @pytest.mark.parametrize("size", [300, 6000])
+    def test_a_token_the_model_rules_out_is_no_obstacle(self, size):
+        logits = torch.full((1, size), -math.inf)
+        logits[0, ::3] = torch.arange(size // 3) * 1e-4
+        kept = torch.tensor(support(logits, top_p=0.9)[0])
+        assert not kept[1::3].any()
+        assert logits.softmax(-1)[0, kept].sum() == pytest.approx(0.9, abs=0.01)
 
     @settings(max_examples=60, deadline=None)
     @given(
         seed=st.integers(0, 10**6),
-        size=st.sampled_from([2, 7, 63, 64, 65, 300, 600]),
+        size=st.sampled_from([2, 7, 63, 64, 65, 300, 600, 5000]),
         spread=st.sampled_from([0.01, 1.0, 8.0]),
         temperature=st.sampled_from([0.3, 1.0, 1.7]),
         top_k=st.sampled_from([None, 1, 5, 200, 10_000]),
@@ -95,14 +132,15 @@ class TestSupport:
     def test_equals_sorting_and_looping(self, seed, size, spread, temperature, top_k, top_p):
         sampling = SamplingConfig(temperature=temperature, top_k=top_k, top_p=top_p)
         logits = torch.randn(3, size, generator=torch.Generator().manual_seed(seed)) * spread
-        got = sampled_logits(logits, sampling).double().softmax(-1)
+        got = probabilities(logits, sampling)
         for row, values in zip(got.tolist(), logits.tolist(), strict=True):
             expected = naive_distribution(values, sampling)
             # A token whose cumulative probability equals top_p up to rounding may fall on either side.
             if sum(a > 0 for a in row) == sum(b > 0 for b in expected):
                 assert np.allclose(row, expected, atol=1e-5)
             else:
-                assert abs(sum(b for a, b in zip(row, expected, strict=True) if a > 0) - top_p) < 1e-4
+                whole = naive_distribution(values, SamplingConfig(temperature=temperature, top_k=top_k))
+                assert sum(b for a, b in zip(row, whole, strict=True) if a > 0) == pytest.approx(top_p, abs=1e-4)
 
 
 class TestDraw:
@@ -119,6 +157,13 @@ class TestDraw:
         largest = np.nextafter(1.0, 0.0)  # rounds to 1 in float32
         drawn = inverse_cdf(weights, torch.tensor([0.0, 0.24, 0.26, largest], dtype=torch.float64))
         assert drawn.tolist() == [3, 3, 7, 7]
+
+    def test_parallel_sums_that_are_not_monotone(self):
+        """A cumulative weight that rises at a token of weight 0 through rounding alone: the next token with weight is meant."""
+        weights = torch.tensor([[0.5, 0.0, 0.5]])
+        cumulative = torch.tensor([[0.5, 0.5000001, 1.0]])
+        assert _first_above(cumulative, torch.tensor([[0.50000005]]), weights).item() == 2
+        assert _first_above(cumulative, torch.tensor([[0.3]]), weights).item() == 0
 
     @pytest.mark.parametrize("size", [4096, 5000, 50_000])
     def test_large_vocabularies_are_searched_blockwise_to_the_same_token(self, size):

@@ -481,3 +481,62 @@ def test_the_stream_shows_what_the_learner_saw(make_trainer):
     trainer.learner.update = lambda steps: (seen.extend(steps), update(steps))[1]
     trainer.train()
     assert list(read_steps(trainer.output_dir / "stream.jsonl")) == seen
+
+
+def test_evaluate_at_end_reaches_every_sink(make_trainer):
+    class Kept:
+        def __init__(self) -> None:
+            self.entries: list[tuple[int, Mapping[str, float]]] = []
+
+        def log(self, env_step: int, values: Mapping[str, float]) -> None:
+            self.entries.append((env_step, values))
+
+        def close(self) -> None:
+            pass
+
+    sink = Kept()
+    trainer = make_trainer(config(eval_interval=0), sinks=[sink])
+    trainer.train(evaluate_at_end=True)
+    assert [step for step, values in sink.entries if "eval/turn_1/reward_mean" in values] == [20]
+    assert [line["env_step"] for line in logged(trainer) if "eval/turn_1/reward_mean" in line] == [20]
+
+
+class TestOptionsThatCannotApply:
+    """An option that was set and would have no effect is an error."""
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"temperature": 0.5}, r"temperature=0\.5 cannot apply: the policy given for agent_0 has temperature=1\.0"),
+            ({"max_new_tokens": 9}, "max_new_tokens=9 cannot apply"),
+            ({"prompt_overflow": "truncate_left"}, "prompt_overflow='truncate_left' cannot apply"),
+            ({"dtype": "bfloat16"}, "dtype='bfloat16' cannot apply"),
+            ({"agent_devices": "meta"}, "agent_devices='meta' cannot apply"),
+            ({"external_prompt_passthrough": True}, "external_prompt_passthrough cannot apply to an env"),
+        ],
+    )
+    def test_with_policies_and_env_that_say_otherwise(self, tiny_policy, options, message):
+        env = make_env()
+        policies = {agent: tiny_policy(sampling=SamplingConfig(max_new_tokens=5)) for agent in env.possible_agents}
+        base = {"top_p": 1.0, "top_k": None, "temperature": 1.0, "max_new_tokens": 5}
+        with pytest.raises(ValueError, match=message):
+            MAGRPOTrainer(env=env, policies=policies, args=MAGRPOConfig(**{**base, **options}))
+
+    def test_defaults_leave_the_policies_their_own(self, tiny_policy, tmp_path):
+        policy = tiny_policy(sampling=SamplingConfig(temperature=0.9, max_new_tokens=5))
+        trainer = MAGRPOTrainer(env=make_env(), agents=[policy, policy], args=MAGRPOConfig(), output_dir=tmp_path, progress=False)
+        assert trainer.learner.policies["agent_0"].sampling.temperature == 0.9
+
+    def test_a_transition_that_is_never_called(self):
+        with pytest.raises(ValueError, match=r"never called with args\.num_turns=1"):
+            MAGRPOTrainer(reward_func=reward, train_dataset=ITEMS, external_transition=answer, args=config(num_turns=1))
+
+    def test_reference_options_without_a_reference(self, tiny_policy):
+        with pytest.raises(ValueError, match="needs reference_kl_enabled=True"):
+            config(reference_devices="cpu")
+        policies = {agent: tiny_policy() for agent in ("agent_0", "agent_1")}
+        references = {agent: tiny_policy(seed=5) for agent in policies}
+        with pytest.raises(ValueError, match="without use"):
+            MAGRPO(policies, config(), references=references)
+        with pytest.raises(ValueError, match="built already"):
+            MAGRPO(policies, config(reference_kl_enabled=True, reference_devices="cpu"), references=references)

@@ -330,6 +330,40 @@ def test_an_iterable_without_rows_is_an_error_when_read():
         TaskEnv(task(items=Nothing())).reset()
 
 
+def test_a_stream_of_rows_that_fails_goes_on_where_it_failed():
+    class Flaky:
+        fails = True
+
+        def __iter__(self):
+            yield ROWS[0]
+            if self.fails:
+                raise OSError("connection lost")
+            yield ROWS[1]
+
+    rows = Flaky()
+    env = TaskEnv(task(items=rows))
+    assert env.reset(seed=0)[0]["agent_0"]["prompt"] == "first"
+    with pytest.raises(OSError, match="connection lost"):
+        env.reset()
+    rows.fails = False
+    assert [env.reset()[0]["agent_0"]["prompt"] for _ in range(3)] == ["second", "first", "second"]
+
+
+def test_rows_that_can_be_read_once_only_are_an_error_when_read_again():
+    class Once:
+        def __init__(self):
+            self.rows = iter(ROWS)
+
+        def __iter__(self):
+            return self.rows
+
+    env = TaskEnv(task(items=Once()))
+    env.reset()
+    env.reset()
+    with pytest.raises(ValueError, match="items ran dry after pass 1: it must be iterable more than once"):
+        env.reset()
+
+
 # ---- transitions ----
 
 

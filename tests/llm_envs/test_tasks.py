@@ -163,6 +163,11 @@ def test_matching_options():
         matching.task(words=["red", "RED"])
     with pytest.raises(ValueError, match="single words, got 'dark red'"):
         matching.task(words=["dark red", "blue"])
+    for wrong in ("ab", 3, {"x": 1, "y": 2}):
+        with pytest.raises(ValueError, match="'words' must be a list of words, got"):
+            matching.task(words=wrong)
+        with pytest.raises(ValueError, match="'parts' must be a list of words, got"):
+            split.task(parts=wrong)
     with pytest.raises(ValueError, match="without items"):
         matching.task(words=["x", "y"], items=[{"words": ["x", "y"]}])
     with pytest.raises(ValueError, match="num_turns must be a whole number of at least 1, got 0"):
@@ -279,8 +284,14 @@ def test_length_ratio_interval():
     """Ratio 1.5 with the interval [0.5, 1]: distance 0.5."""
     task = length_ratio.task(target_min=0.5, target_max=1.0)
     assert play(task, ["xx", "xxx"])[0] == [pytest.approx(math.exp(-0.5))]
-    for wrong in ({"target_min": 4.0}, {"target_min": -1.0}, {"target_max": math.inf}, {"target_min": math.nan}):
-        with pytest.raises(ValueError, match="target_min and target_max must be"):
+    for wrong in (
+        {"target_min": 4.0},
+        {"target_min": -1.0},
+        {"target_max": math.inf},
+        {"target_min": math.nan},
+        {"target_min": "2"},
+    ):
+        with pytest.raises((ValueError, TypeError), match="target_min and target_max must be"):
             length_ratio.task(**wrong)
     with pytest.raises(ValueError, match="exactly 2 agents, got 3"):
         length_ratio.task(agents=3)

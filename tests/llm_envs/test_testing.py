@@ -363,6 +363,11 @@ def test_every_rule_is_broken_once():
 def test_what_is_no_env_and_what_fails_while_made():
     with pytest.raises(ConformanceError, match=r"no environment to check: .*no pettingzoo\.ParallelEnv"):
         check_env(lambda: 3)
+    for other in ("matching-v0", None, task()):
+        with pytest.raises(
+            ConformanceError, match=r"no environment to check: .*neither an environment nor a function that makes one"
+        ):
+            check_env(other)
     with pytest.raises(ConformanceError, match="no environment to check: ZeroDivisionError"):
         check_env(lambda: 1 / 0)
     with pytest.raises(ValueError, match="episodes must be at least 1, got 0"):

@@ -29,6 +29,13 @@ def test_no_transcript_is_missing_or_left_over():
     assert sorted(path.stem for path in FOLDER.iterdir()) == list_envs()
 
 
+def test_rows_are_shown_without_anything_invisible():
+    env = TaskEnv(Task(items=[{"prompt": "p", "note": "half \ud800, turned \u202e, é"}], reward=lambda one: [0.0], agents=1))
+    text = transcript(env, [{"agent_0": "\u202e"}])
+    assert text.startswith('row 0: {"prompt": "p", "note": "half \\ud800, turned \\u202e, é"}\n')
+    assert "agent_0 writes | \\u202e\n" in text
+
+
 def test_a_transcript_by_hand():
     """Three agents, two of three agree: (2 − 1)/(3 − 1) = ½, which counts half in the first of two turns."""
     env = TaskEnv(matching.task(agents=3, num_turns=2, words=["x", "y"]))
