@@ -20,7 +20,7 @@ def choose(preset: PresetName, models: Sequence[str]) -> Literal["tiny", "none"]
     return "tiny" if all(model in TINY_MODELS for model in models) else "none"
 
 
-def values(preset: Literal["tiny", "none"], num_items: int | None, num_turns: int) -> Mapping[str, Any]:
+def values(preset: Literal["tiny", "none"], num_items: int | None, num_turns: int, *, chains: bool = False) -> Mapping[str, Any]:
     """The preset's values for options of the learner.
 
     `tiny` is made for the built-in model: it learns a built-in task on a CPU within half a minute. With several turns, whose trees
@@ -31,18 +31,22 @@ def values(preset: Literal["tiny", "none"], num_items: int | None, num_turns: in
         preset: its name.
         num_items: length of the training items; None if they have none.
         num_turns: most turns of an episode.
+        chains: whether the learner follows chains, as the actor-critic family does: one generation with several turns.
     """
     if preset == "none":
         return {}
-    generations = 8 if num_turns == 1 else 4
+    generations = 8 if num_turns == 1 else 1 if chains else 4
     states_an_item = sum(generations**turn for turn in range(num_turns))
     return {
         "agent_learning_rate": 5e-4,
         "weight_decay": 0.0,
         "max_grad_norm": 1.0,
         "num_generations": generations,
-        "rollout_buffer_size": 4,
+        # States of a tree, or samples of an agent.
+        "rollout_buffer_size": 32 if chains else 4,
         "num_train_epochs": 1 if num_items is None else max(1, math.ceil(_STATES / states_an_item / num_items)),
+        "critic_learning_rate": 1e-3,
+        "value_head_learning_rate": 1e-2,
         "temperature": 0.7,
         "top_p": 1.0,
         "top_k": None,

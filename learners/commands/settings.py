@@ -32,6 +32,7 @@ class RunOptions:
             agent trains a copy.
         agents: a model for each agent instead, in the env's order.
         tokenizer: one for all agents or one for each; by default each model's own.
+        critic_model: one model for all critics of an actor-critic learner; by default `model`.
         preset: `tiny` gives the learner options with which the built-in model learns on a CPU, `none` leaves the learner's own
             defaults; `auto` is `tiny` for a team of tiny models. What you set yourself always wins.
         centralized: one model writes every agent's text as tagged sections of one completion.
@@ -52,6 +53,7 @@ class RunOptions:
     model: str = MAIN_MODEL
     agents: Sequence[str] | None = None
     tokenizer: str | Sequence[str] | None = None
+    critic_model: str | None = None
     preset: presets.PresetName = "auto"
     centralized: bool = False
     output_dir: str | None = None
@@ -206,6 +208,8 @@ def settings(argv: Sequence[str]) -> TrainSettings:
     env = env_of_team(spec, parsed.section("env"), centralized=run.centralized)
     preset = _preset(run, env, parsed)
     parsed = parsed.with_defaults({f"learner.{name}": value for name, value in preset.items()})
+    if run.critic_model is not None and "learner.critic_type" not in parsed.values:
+        raise UsageError(f"--critic_model {run.critic_model} cannot apply: {parsed.values['learner.name']} has no critic")
     with bad_input("--learner."):
         config = trainer.learner_class.config_class(**parsed.section("learner"))
     return TrainSettings(parsed, options, run, env, trainer, config, preset)
@@ -214,7 +218,8 @@ def settings(argv: Sequence[str]) -> TrainSettings:
 def _preset(run: RunOptions, env: BranchingEnv, parsed: Parsed) -> dict[str, Any]:
     """The preset's values that the user has not set and the learner knows."""
     count = len(env.items) if has_length(env.items) else None
-    values = presets.values(presets.choose(run.preset, run.models), count, env.num_turns)
+    chains = "learner.gae_lambda" in parsed.values
+    values = presets.values(presets.choose(run.preset, run.models), count, env.num_turns, chains=chains)
     return {
         name: value
         for name, value in values.items()

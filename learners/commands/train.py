@@ -149,6 +149,7 @@ def _build(chosen: TrainSettings, folder: Path, config_text: str) -> Any:
             agent_model=run.model if run.agents is None else None,
             agents=run.agents,
             tokenizer=run.tokenizer,
+            **({} if run.critic_model is None else {"critic_model": run.critic_model}),
             model_config=model_config or None,
             args=chosen.config,
             output_dir=folder,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Sequence
 
 import pytest
 from tabular import TabularPolicy
@@ -13,7 +14,10 @@ from learners.actor_critic.critic import Critic, ValueHead
 from learners.actor_critic.iac import IAC, IACConfig
 from learners.actor_critic.maac import MAAC, MAACConfig
 from learners.evaluation import evaluation_episodes, evaluation_metrics
+from learners.sampling import SamplingConfig
+from llm_envs.env import TaskEnv
 from llm_envs.rollouts import Numbering, collect
+from llm_envs.task import Task
 from llm_envs.types import EnvStep
 
 WORDS = ["a", "b", "c", "d"]
@@ -46,9 +50,8 @@ def played(tiny_model, byte_tokenizer):
             learner = MAAC(policies, critic(), MAACConfig(**options))
         numbering, chance, updates = Numbering(), random.Random(seed), 0
         while updates < UPDATES:
-            steps = collect(
-                env, policies, env.items[: learner.states_until_update], learner.rollout, seed=seed, numbering=numbering
-            )
+            rows = env.items[: learner.states_until_update]
+            steps = collect(env, policies, rows, learner.rollout, seed=seed, numbering=numbering)
             updates += bool(learner.update(shuffled_rewards(steps, chance) if shuffled else steps))
         _, steps = evaluation_episodes(env, policies, env.items, num_samples=64, batch_size=64, seed=seed)
         return evaluation_metrics(steps)["turn_1/expected_return"]
@@ -68,18 +71,45 @@ def test_two_tables_learn_to_match(played, variant):
     assert played(variant) > 0.9
 
 
-@pytest.mark.parametrize("gae_lambda", [0.0, 0.5])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_two_tables_learn_to_match_over_two_turns(played, variant, gae_lambda):
-    assert played(variant, num_turns=2, gae_lambda=gae_lambda) > 0.9
+def test_two_tables_learn_to_match_over_two_turns(played, variant):
+    assert played(variant, num_turns=2) > 0.9
+
+
+def test_two_tables_learn_to_match_from_lambda_returns(played):
+    assert played("iac-v", num_turns=2, gae_lambda=0.5) > 0.9
 
 
 def test_two_tables_learn_to_match_with_the_counterfactual_baseline(played):
     assert played("maac-q", counterfactual_baseline=True) > 0.9
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ["iac-v", "maac-q"])
 def test_nothing_is_learned_from_shuffled_rewards(played, variant):
     """Tables drift on noise, so single runs may match by luck: the mean over seeds must stay near chance."""
-    seeds = range(4)
+    seeds = range(3)
     assert sum(played(variant, shuffled=True, seed=seed) for seed in seeds) / len(seeds) < 0.6
+
+
+def letters(*texts: Sequence[str]) -> list[float]:
+    """Share of the team that wrote a letter."""
+    return [sum(text.isalpha() for text in joint) / len(joint) for joint in zip(*texts, strict=True)]
+
+
+def test_actors_with_value_heads_learn_what_to_write(tiny_policy):
+    """Random models that write one byte learn to write letters, a quarter of the time at first; the values follow the rewards."""
+    agents = ("writer_0", "editor_0")
+    env = TaskEnv(Task(reward=letters, items=[{"prompt": "write"}] * 8, agents=agents))
+    one_byte = SamplingConfig(max_new_tokens=1)
+    policies = {agent: tiny_policy(seed=i, scale=2.0, sampling=one_byte) for i, agent in enumerate(agents)}
+    critics = {a: Critic(p.model, ValueHead(32, seed=1), p.tokenizer, owns_model=False) for a, p in policies.items()}
+    rates = {"agent_learning_rate": 1e-2, "value_head_learning_rate": 3e-2}
+    learner = IAC(policies, critics, IACConfig(use_separate_critic=False, num_generations=8, rollout_buffer_size=64, **rates))
+    numbering, found = Numbering(), []
+    for _ in range(UPDATES):
+        entries = learner.update(collect(env, policies, env.items, learner.rollout, numbering=numbering))
+        found.append({name: value for entry in entries for name, value in entry.values.items()})
+    assert found[0]["turn_1/reward_mean"] < 0.4
+    assert found[-1]["turn_1/reward_mean"] > 0.9
+    assert found[0]["turn_1/writer_0/critic_loss"] > found[-1]["turn_1/writer_0/critic_loss"]
+    assert found[-1]["turn_1/writer_0/value_mean"] == pytest.approx(found[-1]["turn_1/reward_mean"], abs=0.15)
