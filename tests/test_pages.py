@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 import llm_envs
-from learners import MAGRPOConfig, MAGRPOTrainer, read_metrics
+from learners import (
+    IACConfig,
+    IACTrainer,
+    MAACConfig,
+    MAACTrainer,
+    MAGRPOConfig,
+    MAGRPOTrainer,
+    read_metrics,
+)
 
 DOCS = Path(__file__).parents[1] / "docs"
 ALGORITHMS = (DOCS / "algorithms.md").read_text(encoding="utf-8")
@@ -34,62 +42,107 @@ def names(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_every_option_is_there_with_its_default():
-    stated = {}
-    for row in rows(section("Options")):
+def subsection(heading: str) -> str:
+    """The text of a section one level down, up to the next one of its level or above."""
+    return re.split(r"^##+ ", ALGORITHMS.split(f"\n### {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def defaults_in(text: str) -> dict[str, str]:
+    """Option → default, as its tables state them."""
+    stated: dict[str, str] = {}
+    for row in rows(text):
         options, defaults = names(row[0]), [part.strip(" `") for part in row[1].split(",")]
         stated.update(zip(options, defaults * len(options) if len(defaults) == 1 else defaults, strict=True))
+    return stated
+
+
+def defaults_of(config: type) -> dict[str, object]:
+    return {field.name: field.default for field in dataclasses.fields(config)}
+
+
+def test_every_option_is_there_with_its_default():
+    stated = defaults_in(section("Options"))
     assert stated.pop("advantage_mode") == "of the class"
-    fields = {field.name: field.default for field in dataclasses.fields(MAGRPOConfig) if field.name != "advantage_mode"}
+    fields = {name: value for name, value in defaults_of(MAGRPOConfig).items() if name != "advantage_mode"}
     assert {name: ast.literal_eval(value) for name, value in stated.items()} == fields
+
+
+@pytest.mark.parametrize("config", [IACConfig, MAACConfig])
+def test_every_actor_critic_option_is_there_with_its_default(config):
+    """The tables of every learner, of the family and of the class; the family's defaults go before those of every learner."""
+    shared = section("Options").split("Those of every learner:")[1]
+    family, *own = re.split(r"^Those of `(\w+)`:$", subsection("Options of the actor-critic family"), flags=re.MULTILINE)
+    of_class = dict(zip(own[::2], own[1::2], strict=True))
+    stated = defaults_in(shared) | defaults_in(family) | defaults_in(of_class[config.__name__])
+    assert {name: ast.literal_eval(value) for name, value in stated.items()} == defaults_of(config)
 
 
 def test_places_in_the_source_exist():
     """`module.name` in the implementation details: a module of `learners` or `llm_envs`, and what it has."""
-    places = [name for name in names(section("Implementation details")) if re.fullmatch(r"[a-z_]+\.[A-Za-z_]+", name)]
-    places = [place for place in places if place != "math.fsum"]
-    assert len(places) > 20
+    found = names(section("Implementation details")) + names(subsection("Details of the actor-critic family"))
+    places = [name for name in found if re.fullmatch(r"([a-z_]+\.)+[A-Za-z_]+", name) and name != "math.fsum"]
+    assert len(places) > 40
+    assert sum(place.startswith("actor_critic.") for place in places) > 10
     for place in places:
-        module, _, attribute = place.partition(".")
-        homes = [package for package in ("learners", "llm_envs") if importlib.util.find_spec(f"{package}.{module}")]
+        module, _, attribute = place.rpartition(".")
+        packages = [package for package in ("learners", "llm_envs") if importlib.util.find_spec(f"{package}.{module.split('.')[0]}")]
+        homes = [package for package in packages if importlib.util.find_spec(f"{package}.{module}")]
         assert any(hasattr(importlib.import_module(f"{home}.{module}"), attribute) for home in homes), place
 
 
-@pytest.fixture(scope="module")
-def logged(tmp_path_factory):
+def logged_by(trainer_class, folder: Path, **options) -> set[str]:
     """Names of the metrics of a run that has everything: turns, terms, a reference, own metrics, evaluation."""
     env = llm_envs.TaskEnv(
         llm_envs.Task(
-            items=[{"prompt": "a"}] * 4,
+            items=[{"prompt": "a"}, {"prompt": "b"}] * 2,
             eval_items=[{"prompt": "b"}],
             reward={"own": lambda one, two: [float(len(a) > len(b)) for a, b in zip(one, two, strict=True)]},
             num_turns=2,
             transition=lambda agent_completions: ["c", "d"],
         )
     )
-    trainer = MAGRPOTrainer(
+    config = trainer_class.learner_class.config_class(
+        max_new_tokens=4, num_train_epochs=1, logging_steps=1, reference_kl_enabled=True, top_p=1.0, **options
+    )
+    trainer = trainer_class(
         env=env,
         agent_model="tiny-random",
-        args=MAGRPOConfig(num_generations=2, max_new_tokens=4, num_train_epochs=1, logging_steps=1, reference_kl_enabled=True),
+        args=config,
         metrics_callback=lambda rollouts: {"mine": 1.0},
-        output_dir=tmp_path_factory.mktemp("run"),
+        output_dir=folder,
         progress=False,
     )
     trainer.train()
     return {name for entry in read_metrics(trainer.output_dir / "metrics.jsonl") for name in entry.values}
 
 
-def test_every_metric_is_there_and_every_one_there_is_logged(logged):
-    stated = {name for row in rows(section("Metrics")) for name in names(row[0])}
+def general(name: str) -> str:
+    """A metric's name as the page has it."""
+    name = re.sub(r"turn_\d+", "turn_k", name).replace("reward/own", "reward/<term>").replace("mine", "<name>")
+    who = {"loss": "<team>", "grad_norm": "<team>", "value_loss": "<critic>", "critic_grad_norm": "<critic>"}
+    return re.sub(r"^team(?=/)|agent_\d+", who.get(name.rpartition("/")[2], "<agent>"), name)
+
+
+def stated_metrics(text: str) -> set[str]:
+    return {name for row in rows(text) for name in names(row[0])}
+
+
+def reinforce_metrics() -> set[str]:
     assert "`…_min` and `…_max`" in section("Metrics")
-    stated |= {"<agent>/completion_length_min", "<agent>/completion_length_max"}
+    return stated_metrics(section("Metrics")) | {"<agent>/completion_length_min", "<agent>/completion_length_max"}
 
-    def general(name: str) -> str:
-        name = re.sub(r"turn_\d+", "turn_k", name).replace("reward/own", "reward/<term>").replace("mine", "<name>")
-        who = "<team>" if name.endswith(("/loss", "/grad_norm")) else "<agent>"
-        return re.sub(r"^agent_\d+", who, name)
 
-    assert {general(name) for name in logged} == stated
+def test_every_metric_is_there_and_every_one_there_is_logged(tmp_path):
+    logged = logged_by(MAGRPOTrainer, tmp_path / "run", num_generations=2)
+    assert {general(name) for name in logged} == reinforce_metrics()
+
+
+@pytest.mark.parametrize("trainer_class, options", [(MAACTrainer, {}), (IACTrainer, {}), (IACTrainer, {"use_separate_critic": False})])
+def test_every_actor_critic_metric_is_there_and_every_one_there_is_logged(trainer_class, options, tmp_path):
+    logged = {general(name) for name in logged_by(trainer_class, tmp_path / "run", **options)}
+    stated = (reinforce_metrics() - {"zero_spread_share"}) | stated_metrics(subsection("Metrics of the actor-critic family"))
+    on_actors = {"<critic>/critic_grad_norm"} if "use_separate_critic" in options else set()
+    assert logged == stated - on_actors
 
 
 def test_the_file_tree_is_that_of_now():
