@@ -85,7 +85,9 @@ def test_places_in_the_source_exist():
     assert sum(place.startswith("actor_critic.") for place in places) > 10
     for place in places:
         module, _, attribute = place.rpartition(".")
-        packages = [package for package in ("learners", "llm_envs") if importlib.util.find_spec(f"{package}.{module.split('.')[0]}")]
+        packages = [
+            package for package in ("learners", "llm_envs") if importlib.util.find_spec(f"{package}.{module.split('.')[0]}")
+        ]
         homes = [package for package in packages if importlib.util.find_spec(f"{package}.{module}")]
         assert any(hasattr(importlib.import_module(f"{home}.{module}"), attribute) for home in homes), place
 
@@ -137,7 +139,9 @@ def test_every_metric_is_there_and_every_one_there_is_logged(tmp_path):
     assert {general(name) for name in logged} == reinforce_metrics()
 
 
-@pytest.mark.parametrize("trainer_class, options", [(MAACTrainer, {}), (IACTrainer, {}), (IACTrainer, {"use_separate_critic": False})])
+@pytest.mark.parametrize(
+    "trainer_class, options", [(MAACTrainer, {}), (IACTrainer, {}), (IACTrainer, {"use_separate_critic": False})]
+)
 def test_every_actor_critic_metric_is_there_and_every_one_there_is_logged(trainer_class, options, tmp_path):
     logged = {general(name) for name in logged_by(trainer_class, tmp_path / "run", **options)}
     stated = (reinforce_metrics() - {"zero_spread_share"}) | stated_metrics(subsection("Metrics of the actor-critic family"))
