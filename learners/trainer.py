@@ -37,6 +37,7 @@ MAY_CHANGE = frozenset(
         "num_train_epochs",
         "agent_learning_rate",
         "critic_learning_rate",
+        "value_head_learning_rate",
         "logging_steps",
         "eval_interval",
         "eval_num_samples",

@@ -53,6 +53,7 @@ class ActorCriticTrainer(TeamTrainer):
         self._critics_asked_for = critic_model is not None or critics is not None
         self._critic_tokenizer = critic_tokenizer
         self._model_config = options.get("model_config")
+        self._agent_model = agent_model
         self._agent_sources = options.get("agents")
         super().__init__(**options)
 
@@ -128,7 +129,7 @@ class IACTrainer(ActorCriticTrainer):
         heads: dict[int, Critic] = {}
         for index, policy in enumerate(policies.values()):
             if id(policy) not in heads:
-                source = self._agent_sources[index] if self._agent_sources is not None else None
+                source = self._agent_model if self._agent_sources is None else self._agent_sources[index]
                 folder = source if isinstance(source, (str, Path)) else None
                 head = value_head(policy.model, folder, config.value_head_hidden_dim, seed=config.seed + index)
                 limit = config.micro_batch_tokens
