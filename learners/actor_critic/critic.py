@@ -5,7 +5,6 @@ The language-model head is never computed. What is read (an agent's prompt, the 
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from learners.actor_critic.config import ActorCriticConfig
-from learners.decoding import Ids, padded, positions_of, scoring_mode
+from learners.decoding import Ids, padded, scoring_mode
 from learners.fast_decoder import FastBackend
 from learners.functional import Body, Prefix
 from learners.learner import TrainablePolicy
@@ -98,7 +97,6 @@ class Critic:
         self._room = Room.of(self.model, 0)
         self._encoder = PromptEncoder(tokenizer, self._room, "truncate_left")
         self._fast = FastBackend.supports(self.model)
-        self._takes_positions = "position_ids" in inspect.signature(self.model.base_model.forward).parameters
         self._lock = threading.RLock()
 
     @property
@@ -159,8 +157,7 @@ class Critic:
             body = Body(self.model, max(map(len, sequences)))  # type: ignore[arg-type]
             return Prefix(body, sequences, self.device).last
         ids, real = padded(sequences, "right", self.device)
-        arguments = {"position_ids": positions_of(real)} if self._takes_positions else {}
-        hidden = self.model.base_model(input_ids=ids, attention_mask=real.long(), use_cache=False, **arguments).last_hidden_state
+        hidden = self.model.base_model(input_ids=ids, attention_mask=real.long(), use_cache=False).last_hidden_state
         return hidden[torch.arange(len(ids), device=self.device), real.sum(-1) - 1]
 
     def micro_batches(self, sequences: Sequence[Ids]) -> list[list[int]]:

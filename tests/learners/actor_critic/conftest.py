@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from team import AGENTS, TEMPERATURE
+from team import AGENTS, TEMPERATURE, values_fixed_at
 
 from learners.actor_critic.critic import Critic, ValueHead
 from learners.sampling import SamplingConfig
@@ -61,3 +61,11 @@ def make_critics(make_critic):
         return {agent: critics[id(policy)] for agent, policy in policies.items()}
 
     return make
+
+
+@pytest.fixture
+def fixed_critics(make_critics):
+    """`fixed_critics(policies, value=0.5, separate=True)`: critics that say the same of everything."""
+    return lambda policies, value=0.5, separate=True: {
+        agent: values_fixed_at(critic, value) for agent, critic in make_critics(policies, separate).items()
+    }

@@ -12,11 +12,15 @@ from learners.policy import HFPolicy
 from llm_envs.env import BranchingEnv, TaskEnv
 from llm_envs.rollouts import Numbering, collect
 from llm_envs.task import Task
-from llm_envs.types import EnvStep, RolloutSpec
+from llm_envs.types import EnvStep, Metrics, RolloutSpec
 from llm_envs.wrappers import TurnLimit
 
 AGENTS = ("writer_0", "editor_0")
 TEMPERATURE = 0.8
+KINDS = [(True, "v"), (True, "q"), (False, "v"), (False, "q")]
+"""Separate critics and heads on actors, without and with the action."""
+WINDOW = 99
+"""Mini-batches an optimiser step where gradients are to stay on the parameters."""
 
 
 def team_reward(first: Sequence[str], second: Sequence[str]) -> list[float]:
@@ -69,6 +73,10 @@ def values_fixed_at(critic: Critic, value: float) -> Critic:
             parameter.zero_()
         critic.head.layers[-1].bias.fill_(value)
     return critic
+
+
+def values_of(metrics: Sequence[Metrics]) -> dict[str, float]:
+    return {name: value for entry in metrics for name, value in entry.values.items()}
 
 
 # ---- weights and gradients ----

@@ -14,6 +14,7 @@ import torch
 from tabular import TabularPolicy
 from team import (
     AGENTS,
+    WINDOW,
     assert_close,
     collected,
     gradients_of,
@@ -26,6 +27,7 @@ from team import (
     same,
     team_reward,
     values_fixed_at,
+    values_of,
     weights_of,
     with_rewards,
 )
@@ -34,10 +36,7 @@ from learners.actor_critic.critic import Critic, ValueHead, value_head
 from learners.actor_critic.maac import MAAC, MAACConfig
 from llm_envs.rollouts import collect
 from llm_envs.seeding import PLAY
-from llm_envs.types import EnvStep, Metrics
-
-WINDOW = 99
-"""Mini-batches an optimiser step where gradients are to stay on the parameters."""
+from llm_envs.types import EnvStep
 
 
 def config(**options: object) -> MAACConfig:
@@ -55,10 +54,6 @@ def gradients_after(policies: dict, critic: Critic, steps: Sequence[EnvStep], **
     options = {"rollout_buffer_size": len(steps), "gradient_accumulation_steps": WINDOW, **options}
     MAAC(policies, critic, config(**options)).update(steps)
     return gradients_of(policies, {"team": critic})
-
-
-def values_of(metrics: Sequence[Metrics]) -> dict[str, float]:
-    return {name: value for entry in metrics for name, value in entry.values.items()}
 
 
 def with_actions(state: str, texts: Mapping[str, str]) -> str:
@@ -386,8 +381,12 @@ def test_warm_up_trains_the_critic_alone(make_policies, critic_of_team):
         before = weights_of({"team": critic})
         metrics = values_of(learner.update(chunk))
         moved = not same(before, weights_of({"team": critic}))
-        seen.append((same(actors, weights_of(policies)), moved, f"{AGENTS[0]}/loss" in metrics))
-    assert seen == [(True, True, False), (True, True, False), (False, True, True)]
+        seen.append(
+            (same(actors, weights_of(policies)), moved, f"{AGENTS[0]}/loss" in metrics, f"{AGENTS[0]}/grad_norm" in metrics)
+        )
+    assert seen == [(True, True, False, False), (True, True, False, False), (False, True, True, True)]
+    # The actors' schedule waits for them.
+    assert learner.state_dict()["teams"][AGENTS[0]]["optimizer"]["updates"] == 1
 
 
 def test_the_kl_from_the_reference_is_taken_off_each_agents_targets(make_policies, critic_of_team):
