@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+import torch
 from tabular import TabularPolicy
 
 import llm_envs
@@ -19,6 +20,7 @@ from llm_envs.env import TaskEnv
 from llm_envs.rollouts import Numbering, collect
 from llm_envs.task import Task
 from llm_envs.types import EnvStep
+from llm_envs.wrappers import JointAgent, TurnLimit
 
 WORDS = ["a", "b", "c", "d"]
 UPDATES = 40
@@ -89,6 +91,39 @@ def test_nothing_is_learned_from_shuffled_rewards(played, variant):
     """Tables drift on noise, so single runs may match by luck: the mean over seeds must stay near chance."""
     seeds = range(3)
     assert sum(played(variant, shuffled=True, seed=seed) for seed in seeds) / len(seeds) < 0.6
+
+
+ENVS = {
+    "two turns": lambda: llm_envs.make("matching-v0", num_turns=2),
+    "joint": lambda: JointAgent(llm_envs.make("matching-v0", num_turns=2)),
+    "cut": lambda: TurnLimit(llm_envs.make("length-ratio-v0", num_turns=3), 2),
+}
+KINDS = [(MAAC, {}), (IAC, {}), (IAC, {"use_separate_critic": False})]
+
+
+@pytest.mark.parametrize("critic_type", ["v", "q"])
+@pytest.mark.parametrize(("learner_class", "options"), KINDS)
+@pytest.mark.parametrize("name", ENVS)
+def test_every_kind_trains_over_turns_in_wrappers(
+    name, learner_class, options, critic_type, tiny_policy, tiny_model, byte_tokenizer
+):
+    env = ENVS[name]()
+    config = learner_class.config_class(agent_learning_rate=1e-2, rollout_buffer_size=4, critic_type=critic_type, **options)
+    four = SamplingConfig(max_new_tokens=4)
+    policies = {agent: tiny_policy(seed=i, sampling=four, context=1024) for i, agent in enumerate(env.possible_agents)}
+    if options:
+        critics = {a: Critic(p.model, ValueHead(32), p.tokenizer, owns_model=False) for a, p in policies.items()}
+    else:
+        critics = {a: Critic(tiny_model(seed=5 + i, context=1024), ValueHead(32), byte_tokenizer) for i, a in enumerate(policies)}
+    learner = learner_class(policies, next(iter(critics.values())) if learner_class is MAAC else critics, config)
+    trained = [p for policy in policies.values() for p in policy.parameters()]
+    before = [p.detach().clone() for p in trained]
+    steps = collect(env, policies, env.items[:2], learner.rollout)
+    assert max(step.turn for step in steps) == 2
+    metrics = learner.update(steps)
+    assert [entry.group for entry in metrics] == ["turn_1", "turn_2", "update"]
+    # AdamW decays every weight in an update, rewarded or not: a weight that stayed was not trained.
+    assert all(not torch.equal(a, b) for a, b in zip(before, trained, strict=True) if a.dim() > 1)
 
 
 def letters(*texts: Sequence[str]) -> list[float]:

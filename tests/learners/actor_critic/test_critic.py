@@ -118,6 +118,16 @@ def test_dropout_is_off_and_the_mode_restored(make_critic):
     assert all(module.training for module in critic.model.modules())
 
 
+@pytest.mark.parametrize("arch", ["llama", "gpt2"])
+def test_gradient_checkpointing_changes_nothing(make_critic, arch):
+    plain, saving = make_critic(arch), make_critic(arch)
+    saving.model.gradient_checkpointing_enable()
+    saving.model.train()
+    for critic in (plain, saving):
+        critic.values(SEQUENCES).square().sum().backward()
+    torch.testing.assert_close(gradients(saving), gradients(plain), atol=1e-5, rtol=1e-4)
+
+
 def test_values_of_a_model_in_half_precision_are_float32(make_critic):
     critic = make_critic("gpt2")
     exact = critic.values(SEQUENCES)
