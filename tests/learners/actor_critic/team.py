@@ -96,6 +96,13 @@ def weights_of(*parts: Mapping) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in parameters_of(*parts)]
 
 
+def spoil(*parts: Mapping) -> None:
+    """Give them other weights, so that nothing agrees by chance with what is to be restored."""
+    with torch.no_grad():
+        for parameter in parameters_of(*parts):
+            parameter.mul_(0.5)
+
+
 def gradients_of(*parts: Mapping) -> list[torch.Tensor]:
     """Taken off the parameters."""
     taken = []

@@ -303,6 +303,20 @@ def test_a_critic_with_less_context_reads_the_newest_part_and_the_action(make_po
         assert (completion.prompt_ids + completion.token_ids)[-10:] in calls[0]
 
 
+def test_a_critic_with_less_context_reads_the_newest_part_of_what_comes_next(make_policies, make_critics):
+    policies = make_policies()
+    critics = make_critics(policies, arch="gpt2", context=10)
+    steps = collected(make_env(3, limit=2), policies, items=1)
+    with pytest.warns(UserWarning, match="cut to 10"):
+        found = values_of(IAC(policies, critics, config(rollout_buffer_size=2)).update(steps))
+    fresh = make_critics(policies, arch="gpt2", context=10)
+    for agent, policy in policies.items():
+        (ids,) = policy.encode([steps[1].next_prompts[agent]])
+        assert len(ids) > 10
+        target = steps[1].rewards[agent] + fresh[agent].values([ids[-10:]]).item()
+        assert found[f"turn_2/{agent}/target_mean"] == pytest.approx(target, abs=1e-5)
+
+
 def test_a_policy_without_ids_of_its_own_has_its_text_read(make_critic):
     policies = {agent: TabularPolicy(["red", "blue"]) for agent in AGENTS}
     critics = {agent: make_critic("gpt2", seed) for seed, agent in enumerate(AGENTS)}

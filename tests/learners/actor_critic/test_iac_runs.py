@@ -21,6 +21,7 @@ from team import (
     one_by_one,
     own_rewards,
     same,
+    spoil,
     values_fixed_at,
     values_of,
     weights_of,
@@ -249,6 +250,7 @@ def test_resuming_in_mid_buffer_and_mid_window_equals_going_on(make_policies, ma
     state = copy.deepcopy(learner.state_dict())
     json.dumps(state["buffers"])
     assert len(state["buffers"][AGENTS[0]]) == 2
+    spoil(resumed, other_critics)
     other = IAC(resumed, other_critics, config(**options))
     other.load_state_dict(state)
     assert other.states_until_update == learner.states_until_update == 1

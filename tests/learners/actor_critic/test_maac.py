@@ -25,6 +25,7 @@ from team import (
     one_by_one,
     own_rewards,
     same,
+    spoil,
     team_reward,
     values_fixed_at,
     values_of,
@@ -446,6 +447,7 @@ def test_resuming_in_mid_buffer_and_mid_window_equals_going_on(make_policies, cr
     state = copy.deepcopy(learner.state_dict())
     json.dumps(state["buffers"])
     assert len(state["buffers"][AGENTS[0]]) == 2
+    spoil(resumed, {"team": other_critic})
     other = MAAC(resumed, other_critic, config(**options))
     other.load_state_dict(state)
     assert learner.update(chunks[3]) == other.update(chunks[3])
