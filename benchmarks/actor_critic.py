@@ -22,7 +22,8 @@ from learners import IACTrainer, MAACTrainer, MAGRPOTrainer, Trainer
 VARIANTS = {
     "magrpo": (MAGRPOTrainer, {}),
     "maac-v": (MAACTrainer, {"critic_type": "v"}),
-    "maac-q": (MAACTrainer, {"critic_type": "q"}),
+    # Q is its own baseline: what it has learned is no news any more, so it must learn more slowly than the actors.
+    "maac-q": (MAACTrainer, {"critic_type": "q", "critic_learning_rate": 1e-4, "value_head_learning_rate": 1e-3}),
     "iac": (IACTrainer, {"use_separate_critic": True}),
     "iac-shared": (IACTrainer, {"use_separate_critic": False}),
 }
@@ -55,8 +56,7 @@ def trainer_of(task: str, variant: str, seed: int, folder: Path) -> Trainer:
         eval_batch_size=48,
         shuffle=True,
         seed=seed,
-        **({"rollout_buffer_size": 4} if tree else ACTOR_CRITIC),
-        **options,
+        **({"rollout_buffer_size": 4} if tree else {**ACTOR_CRITIC, **options}),
     )
     return trainer_class(env=env, agent_model="tiny", args=config, output_dir=folder, progress=False)
 
