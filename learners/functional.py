@@ -157,6 +157,7 @@ class _Layer:
 
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+Keep = Callable[[Tensor, Tensor], None]
 
 
 class Body:
@@ -190,14 +191,44 @@ class Body:
             positions: [B, S], or [S] if all rows have the same.
             attend: for a layer's number, queries, keys and values, what the attention gives [B, S, heads · D].
         """
-        x = F.embedding(ids, self.embedding)
         cos, sin = self._cos[positions], self._sin[positions]
+
+        def layer_of(index: int, layer: _Layer, x: Tensor) -> Tensor:
+            return layer.finish(x, attend(index, *layer.project(x, cos, sin)))
+
+        return self._through(layer_of, ids)
+
+    def read(self, ids: Tensor, real: Tensor, keep: Keep | None = None) -> Tensor:
+        """Hidden state [B, H] at the last real token of each row. In the last layer that token alone asks and is worked on.
+
+        Args:
+            ids: [B, S], padded on the right.
+            real: which of them are no padding [B, S].
+            keep: gets the keys and values [B, kv_heads, S, D] of each layer in order.
+        """
+        cos, sin = self._cos[: ids.shape[1]], self._sin[: ids.shape[1]]
+        ends = torch.arange(len(ids), device=ids.device) * ids.shape[1] + real.sum(-1) - 1
+        mask = blocking(real[:, None, None], self.embedding.dtype)
+
+        def layer_of(index: int, layer: _Layer, x: Tensor) -> Tensor:
+            q, k, v = layer.project(x, cos, sin)
+            k, v = k.transpose(1, 2), v.transpose(1, 2)
+            if keep is not None:
+                keep(k, v)
+            if index < len(self.layers) - 1:
+                return layer.finish(x, attention(q, k, v, causal=True))
+            # What is real is never behind a row's last token: padding is all there is to hide from it.
+            x, q = (tensor.flatten(0, 1).index_select(0, ends).unsqueeze(1) for tensor in (x, q))
+            return layer.finish(x, attention(q, k, v, mask))
+
+        return self._through(layer_of, ids).squeeze(1)
+
+    def _through(self, layer_of: Callable[[int, _Layer, Tensor], Tensor], ids: Tensor) -> Tensor:
+        """The embedded ids through all layers and the last norm, activations recomputed where the model wants it."""
+        x = F.embedding(ids, self.embedding)
+        recompute = self._recompute and torch.is_grad_enabled()
         for index, layer in enumerate(self.layers):
-
-            def run(x: Tensor, index: int = index, layer: _Layer = layer) -> Tensor:
-                return layer.finish(x, attend(index, *layer.project(x, cos, sin)))
-
-            x = checkpoint(run, x, use_reentrant=False) if self._recompute and torch.is_grad_enabled() else run(x)
+            x = checkpoint(layer_of, index, layer, x, use_reentrant=False) if recompute else layer_of(index, layer, x)
         return _normed(x, *self._norm)
 
 
@@ -224,11 +255,8 @@ class Prefix:
         self.values: list[Tensor] = []
         ids, self.real = padded(prompts, "right", device)
         self.lengths = self.real.sum(-1)
-        hidden = body(ids, torch.arange(ids.shape[1], device=device), self._attend)
-        ends = torch.arange(len(prompts), device=device) * ids.shape[1] + self.lengths - 1
-        self.last = hidden.flatten(0, 1).index_select(0, ends)
+        self.last = body.read(ids, self.real, self._keep)
 
-    def _attend(self, index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        self.keys.append(k.transpose(1, 2))
-        self.values.append(v.transpose(1, 2))
-        return attention(q, self.keys[-1], self.values[-1], causal=True)
+    def _keep(self, keys: Tensor, values: Tensor) -> None:
+        self.keys.append(keys)
+        self.values.append(values)

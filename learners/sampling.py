@@ -161,29 +161,34 @@ def inverse_cdf(weights: Tensor, uniforms: Tensor) -> Tensor:
         weights: not negative, some above 0 [N, V].
         uniforms: in [0, 1) [N].
     """
-    count = weights.shape[-1]
-    if count < _BLOCKWISE_FROM:
-        return _search(weights, uniforms.to(weights.dtype) * weights.sum(-1))[0]
-    padded = torch.nn.functional.pad(weights, (0, -count % _BLOCK)) if count % _BLOCK else weights
-    blocks = padded.view(weights.shape[0], -1, _BLOCK)
+    uniforms = uniforms.to(weights.dtype)
+    if weights.shape[-1] < _BLOCKWISE_FROM:
+        cumulative = weights.cumsum(-1)
+        return _search(cumulative, _below(uniforms.unsqueeze(-1) * cumulative[:, -1:], cumulative), weights).squeeze(-1)
+    padded = torch.nn.functional.pad(weights, (0, -weights.shape[-1] % _BLOCK))
+    blocks = padded.view(len(weights), -1, _BLOCK)
     sums = blocks.sum(-1)
-    block, rest = _search(sums, uniforms.to(weights.dtype) * sums.sum(-1))
-    inside = blocks[torch.arange(weights.shape[0], device=weights.device), block]
-    return block * _BLOCK + _search(inside, rest)[0]
+    cumulative = sums.cumsum(-1)
+    targets = _below(uniforms.unsqueeze(-1) * cumulative[:, -1:], cumulative)
+    block = _search(cumulative, targets, sums)
+    before = cumulative.gather(-1, block) - sums.gather(-1, block)
+    inside = blocks[torch.arange(len(weights), device=weights.device), block.squeeze(-1)]
+    cumulative = inside.cumsum(-1)
+    targets = _below((targets - before).clamp_min(0), cumulative)
+    return (block * _BLOCK + _search(cumulative, targets, inside)).squeeze(-1)
 
 
-def _search(weights: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """First position [N] whose cumulative weight exceeds the target, and what is left of the target there [N]."""
-    cumulative = weights.cumsum(-1)
+def _below(targets: Tensor, cumulative: Tensor) -> Tensor:
+    """Targets [N, 1] below the total even after rounding: else one close to it would fall behind the last token with any weight."""
     total = cumulative[:, -1:]
-    # Below the total even after rounding: else a number close to 1 would fall behind the last token that has any weight.
-    targets = torch.minimum(targets.unsqueeze(-1), torch.nextafter(total, torch.zeros_like(total)))
+    return torch.minimum(targets, torch.nextafter(total, total.new_zeros(())))
+
+
+def _search(cumulative: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """First position [N, 1] whose cumulative weight exceeds the target."""
     if weights.device.type == "cpu":
-        position = torch.searchsorted(cumulative, targets, right=True)
-    else:
-        position = _first_above(cumulative, targets, weights)
-    before = cumulative.gather(-1, position) - weights.gather(-1, position)
-    return position.squeeze(-1), (targets - before).clamp_min(0).squeeze(-1)
+        return torch.searchsorted(cumulative, targets, right=True)
+    return _first_above(cumulative, targets, weights)
 
 
 def _first_above(cumulative: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
@@ -244,17 +249,19 @@ def decode(start: Callable[[], Decoding], uniforms: Tensor, sampling: SamplingCo
     device = state.logits.device
     # Double precision is for models in it: not every device has it.
     exact = torch.promote_types(state.logits.dtype, torch.float32)
-    uniforms = uniforms.to(device, exact)
-    ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=device)
-    tokens = torch.zeros(count, limit, dtype=torch.long, device=device)
-    logprobs = torch.zeros(count, limit, dtype=exact, device=device)
+    uniforms = uniforms.T.to(device, exact)
+    ends = torch.zeros(state.logits.shape[-1], dtype=torch.bool, device=device)
+    ends[[token for token in end_ids if token < len(ends)]] = True
+    tokens = torch.zeros(limit, count, dtype=torch.long, device=device)
+    logprobs = torch.zeros(limit, count, dtype=exact, device=device)
     lengths = torch.full((count,), limit, dtype=torch.long, device=device)
     rows = torch.arange(count, device=device)  # which sequence each row of the batch is
+    places: slice | Tensor = slice(None)  # the same; while all are there, a view is cheaper than an index
     live = torch.ones(count, dtype=torch.bool, device=device)  # of the batch's rows
     for position in range(limit):
-        drawn, scores = draw(state.logits, uniforms[rows, position], sampling)
-        tokens[rows, position], logprobs[rows, position] = drawn, scores.to(exact)
-        ended = torch.isin(drawn, ends) & live
+        drawn, scores = draw(state.logits, uniforms[position, places], sampling)
+        tokens[position, places], logprobs[position, places] = drawn, scores.to(exact)
+        ended = ends[drawn] & live
         if bool(ended.any()):
             lengths[rows[ended]] = position + 1
             live = live & ~ended
@@ -264,12 +271,13 @@ def decode(start: Callable[[], Decoding], uniforms: Tensor, sampling: SamplingCo
             if remaining <= (1 - _COMPACT_SHARE) * len(rows) and position + 1 < limit:
                 kept = live.nonzero().squeeze(-1)
                 rows, drawn, live = rows[kept], drawn[kept], live[kept]
+                places = rows
                 state.keep(kept)
         if position + 1 < limit:
             state.step(drawn)
-    stopped = torch.isin(tokens[torch.arange(count, device=device), lengths - 1], ends)
+    stopped = ends[tokens[lengths - 1, torch.arange(count, device=device)]]
     sizes = lengths.tolist()
-    return Drawn(_cut(tokens.tolist(), sizes), _cut(logprobs.tolist(), sizes), stopped.tolist())
+    return Drawn(_cut(tokens.T.tolist(), sizes), _cut(logprobs.T.tolist(), sizes), stopped.tolist())
 
 
 def _cut(table: list[list], sizes: Sequence[int]) -> list[list]:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from learners.actor_critic.config import ActorCriticConfig
 from learners.decoding import Ids, padded, scoring_mode
 from learners.fast_decoder import FastBackend
-from learners.functional import Body, attention
+from learners.functional import Body
 from learners.learner import TrainablePolicy
 from learners.optim import PolicyOptimizer
 from learners.policy import HFPolicy, batches, micro_batch_budget
@@ -61,10 +61,6 @@ def _linear(inputs: int, outputs: int, chance: torch.Generator) -> nn.Linear:
         layer.weight.normal_(0.0, 0.02, generator=chance)
         layer.bias.zero_()
     return layer
-
-
-def _attend(index: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    return attention(queries, keys.transpose(1, 2), values.transpose(1, 2), causal=True)
 
 
 class Critic:
@@ -159,10 +155,8 @@ class Critic:
         """The same for one batch; padding on the right, where nothing real sees it."""
         ids, real = padded(sequences, "right", self.device)
         if self._fast:
-            body = Body(self.model, ids.shape[1])  # type: ignore[arg-type]
-            hidden = body(ids, torch.arange(ids.shape[1], device=self.device), _attend)
-        else:
-            hidden = self.model.base_model(input_ids=ids, attention_mask=real.long(), use_cache=False).last_hidden_state
+            return Body(self.model, ids.shape[1]).read(ids, real)  # type: ignore[arg-type]
+        hidden = self.model.base_model(input_ids=ids, attention_mask=real.long(), use_cache=False).last_hidden_state
         return hidden[torch.arange(len(ids), device=self.device), real.sum(-1) - 1]
 
     def micro_batches(self, sequences: Sequence[Ids]) -> list[list[int]]:
