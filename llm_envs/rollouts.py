@@ -107,9 +107,9 @@ def collect(
     return steps
 
 
-def joint_choices(agents: Sequence[AgentID], spec: RolloutSpec) -> list[dict[AgentID, int]]:
+def joint_choices(agents: Sequence[AgentID], spec: RolloutSpec, turn: int = 1) -> list[dict[AgentID, int]]:
     """Which of its samples each agent plays in every joint action: aligned indices, or all combinations with agent 0 slowest."""
-    samples = range(spec.num_generations)
+    samples = range(spec.generations(turn))
     if spec.joint_mode == "aligned":
         return [dict.fromkeys(agents, k) for k in samples]
     return [dict(zip(agents, combination, strict=True)) for combination in itertools.product(samples, repeat=len(agents))]
@@ -119,6 +119,8 @@ def _sample(
     nodes: list[_Node], agents: Sequence[AgentID], policies: Mapping[AgentID, Policy], spec: RolloutSpec, executor: Executor | None
 ) -> None:
     """Draw every agent's completions at all nodes: one call per distinct policy object."""
+    turn = nodes[0].state.turn + 1
+    samples = spec.generations(turn)
     teams: dict[int, list[AgentID]] = {}
     for agent in agents:
         teams.setdefault(id(policies[agent]), []).append(agent)
@@ -126,8 +128,8 @@ def _sample(
     def generate(team: list[AgentID]) -> dict[AgentID, list[list[Completion]]]:
         prompts = [node.state.observations[agent] for agent in team for node in nodes]
         keys = [(*node.state.key, agents.index(agent)) for agent in team for node in nodes]
-        groups = policies[team[0]].generate(prompts, spec.num_generations, keys)
-        _check_groups(team, groups, len(prompts), spec.num_generations)
+        groups = policies[team[0]].generate(prompts, samples, keys)
+        _check_groups(team, groups, len(prompts), samples)
         return {agent: groups[i * len(nodes) : (i + 1) * len(nodes)] for i, agent in enumerate(team)}
 
     drawn: dict[AgentID, list[list[Completion]]] = {}
@@ -135,7 +137,7 @@ def _sample(
         drawn.update(part)
     for index, node in enumerate(nodes):
         node.completions = {agent: drawn[agent][index] for agent in agents}
-        node.choices = joint_choices(agents, spec)
+        node.choices = joint_choices(agents, spec, turn)
 
 
 def _check_groups(team: Sequence[AgentID], groups: list[list[Completion]], prompts: int, n: int) -> None:

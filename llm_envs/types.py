@@ -204,15 +204,21 @@ class RolloutSpec:
         joint_mode: `aligned` joins equal indices (K joint actions); `cross` forms every combination (Kⁿ), agent 0 slowest.
             `crossed` is another name of it, and becomes `cross`.
         early_termination_threshold: a state whose mean reward over joint actions and agents exceeds it is not expanded.
+        later_generations: completions at every state after the first turn; None draws `num_generations` there too, a whole tree,
+            and 1 makes each joint action of the first turn the start of a chain.
     """
 
     num_generations: int = 1
     joint_mode: JointMode = "aligned"
     early_termination_threshold: float | None = None
+    later_generations: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num_generations, int) or isinstance(self.num_generations, bool) or self.num_generations < 1:
-            raise ValueError(f"num_generations must be a whole number of at least 1, got {self.num_generations!r}")
+        for option, count in (("num_generations", self.num_generations), ("later_generations", self.later_generations)):
+            if option == "later_generations" and count is None:
+                continue
+            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+                raise ValueError(f"{option} must be a whole number of at least 1, got {count!r}")
         if self.joint_mode == "crossed":
             object.__setattr__(self, "joint_mode", "cross")
         if self.joint_mode not in ("aligned", "cross"):
@@ -221,14 +227,21 @@ class RolloutSpec:
         if threshold is not None and not (isinstance(threshold, (int, float, np.number)) and math.isfinite(threshold)):
             raise ValueError(f"early_termination_threshold must be None or finite, got {threshold!r}")
 
-    def num_joint_actions(self, num_agents: int) -> int:
-        """Joint actions formed at one state."""
-        return self.num_generations if self.joint_mode == "aligned" else self.num_generations**num_agents
+    def generations(self, turn: int) -> int:
+        """Completions that each agent draws at a state of a turn, counted from 1."""
+        return self.num_generations if turn == 1 or self.later_generations is None else self.later_generations
+
+    def num_joint_actions(self, num_agents: int, turn: int = 1) -> int:
+        """Joint actions formed at one state of a turn, counted from 1."""
+        return self.generations(turn) if self.joint_mode == "aligned" else self.generations(turn) ** num_agents
 
     def max_states(self, num_agents: int, num_turns: int) -> int:
-        """Most states one episode can have: J⁰ + J¹ + … over its turns."""
-        joint = self.num_joint_actions(num_agents)
-        return sum(joint**turn for turn in range(num_turns))
+        """Most states one episode can have: 1 + J₁ + J₁·J₂ + … over its turns."""
+        states, total = 1, 1
+        for turn in range(1, num_turns):
+            states *= self.num_joint_actions(num_agents, turn)
+            total += states
+        return total
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -88,9 +89,23 @@ def test_numbers_of_joint_actions_and_states():
         assert len(joint_choices(AGENTS, spec)) == spec.num_joint_actions(2)
 
 
+def test_chains_behind_a_wide_first_turn():
+    """Three chains of three turns: states 1 + 3 + 3, steps 3 a turn, each going on from its own first action."""
+    spec = RolloutSpec(3, later_generations=1)
+    assert spec.max_states(2, 3) == 7
+    steps = collect(env(3), team(), ROWS[:1], spec)
+    by_turn = [[step for step in steps if step.turn == turn] for turn in (1, 2, 3)]
+    assert [len(turn) for turn in by_turn] == [3, 3, 3]
+    assert [step.choice["left_0"] for step in by_turn[0]] == [0, 1, 2]
+    for earlier, later in itertools.pairwise(by_turn):
+        assert [step.next_state_id for step in earlier] == [step.state_id for step in later]
+        assert [step.choice["left_0"] for step in later] == [0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"later_generations": 0}, "later_generations must be a whole number of at least 1, got 0"),
         ({"num_generations": 0}, "num_generations must be a whole number of at least 1, got 0"),
         ({"num_generations": 2.0}, "num_generations must be a whole number of at least 1, got 2.0"),
         ({"num_generations": True}, "num_generations must be"),
