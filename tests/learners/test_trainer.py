@@ -132,10 +132,11 @@ def test_items_collected_together_give_the_run_of_one_by_one_collection(make_tra
     together = make_trainer(config(rollout_buffer_size=7, eval_interval=0), "together", num_turns, record=True)
     alone = make_trainer(config(rollout_buffer_size=7, eval_interval=0), "alone", num_turns, record=True)
     sizes = []
-    collected = together._train_on
-    together._train_on = lambda chunk, progress: (sizes.append(len(chunk)), collected(chunk, progress))
+    (phase,) = together.phases
+    train = phase.train
+    phase.train = lambda chunk, numbering: (sizes.append(len(chunk)), train(chunk, numbering))[1]
     together.train()
-    alone._chunk_size = lambda: 1
+    alone.phases[0].chunk_size = lambda: 1
     alone.train()
     assert max(sizes) == {1: 5, 2: 3}[num_turns]
     assert alone.numbering == together.numbering
