@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from learners.config import TrainingConfig
-from learners.learner import Learner
+from learners.learner import Learner, Trainee
 from llm_envs.env import BranchingEnv
 from llm_envs.rollouts import Numbering, collect
 from llm_envs.seeding import ORDER, stream
@@ -210,6 +210,17 @@ class RolloutPhase:
         """Update on what is left."""
         self._sampler.require_items(epoch, num_rows)
         return list(self._learner.flush())
+
+
+def rollouts_of(learner: Trainee, sampler: Sampler, config: TrainingConfig) -> list[Phase]:
+    """The usual run: `num_train_epochs` passes of rollouts.
+
+    Raises:
+        TypeError: for something that does not learn from rollouts.
+    """
+    if not isinstance(learner, Learner):
+        raise TypeError(f"a {type(learner).__name__} is no Learner: it needs phases that say how it is trained")
+    return [RolloutPhase(sampler, learner, config.num_train_epochs)]
 
 
 def speed(steps: Sequence[EnvStep], seconds: float) -> Metrics:

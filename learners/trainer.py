@@ -16,9 +16,9 @@ from learners.checkpoint import CheckpointStore
 from learners.compatibility import check_compatible, fingerprint, redact
 from learners.config import TrainingConfig, require_int
 from learners.evaluation import EvalAggregator, EvalLogger, Evaluator, MetricsCallback
-from learners.learner import Learner, Trainee
+from learners.learner import Trainee
 from learners.logs import append_position, check_position, truncate_to
-from learners.phases import Phase, RolloutPhase, Sampler
+from learners.phases import Phase, Sampler, rollouts_of
 from learners.policy import HFPolicy
 from learners.progress import Progress
 from learners.run_folder import METRICS_FILE, STREAM_FILE
@@ -70,6 +70,7 @@ class Trainer:
         env: the environment; its `items` are trained on and its `eval_items` evaluated.
         learner: any `Learner` for the env's agents; with `phases` of its own, any `Trainee`.
         config: options of the run.
+        name: of the learner, in the run's folder and checkpoints; its class's by default.
         phases: makes the parts of the run from the sampler it is given; None is one: rollouts of the learner.
         output_dir: folder of the run, `metrics.jsonl` first of all; `runs/<learner>-<time>` by default, made when training starts.
         record: also write every env step to `stream.jsonl`.
@@ -92,6 +93,7 @@ class Trainer:
         learner: Trainee,
         config: TrainingConfig,
         *,
+        name: str | None = None,
         phases: Callable[[Sampler], Sequence[Phase]] | None = None,
         output_dir: str | Path | None = None,
         record: bool = False,
@@ -111,9 +113,10 @@ class Trainer:
         self.env = env
         self.learner = learner
         self.config = config
+        self._name = type(learner).__name__ if name is None else name
         self._run_id = uuid4().hex
         self._own_folder = output_dir is not None
-        self.output_dir = Path(output_dir).expanduser() if output_dir is not None else _default_folder(learner, self._run_id)
+        self.output_dir = Path(output_dir).expanduser() if output_dir is not None else _default_folder(self._name, self._run_id)
         self.numbering = Numbering()
         self.position = Position()
         self._record = record
@@ -122,12 +125,7 @@ class Trainer:
         )
         self._progress = progress
         sampler = Sampler(env, config, executor=executor, policy_executor=policy_executor)
-        if phases is None:
-            if not isinstance(learner, Learner):
-                raise TypeError(f"a {type(learner).__name__} is no Learner: it needs phases that say how it is trained")
-            self.phases: list[Phase] = [RolloutPhase(sampler, learner, config.num_train_epochs)]
-        else:
-            self.phases = list(phases(sampler))
+        self.phases: list[Phase] = list(rollouts_of(learner, sampler, config) if phases is None else phases(sampler))
         self._wandb = WandbSink(wandb_config, asdict(config)) if wandb_config is not None else None
         self._gate = LoggingGate(config.logging_steps)
         self._more_sinks = list(sinks)
@@ -285,7 +283,7 @@ class Trainer:
         if has_length(items):
             rows = {"items": len(items), "rows": fingerprint({"first": repr(items[0]), "last": repr(items[-1])})}
         agents = list(self.env.possible_agents)
-        return {"learner": type(self.learner).__name__, "agents": agents, "num_turns": self.env.num_turns, **rows}
+        return {"learner": self._name, "agents": agents, "num_turns": self.env.num_turns, **rows}
 
     # ---- phases ----
 
@@ -370,9 +368,9 @@ class Trainer:
             self._tracker.log(entry)
 
 
-def _default_folder(learner: Trainee, run_id: str) -> Path:
+def _default_folder(name: str, run_id: str) -> Path:
     # The end of the id tells runs apart that start in the same second.
-    return Path("runs") / f"{type(learner).__name__.lower()}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{run_id[:4]}"
+    return Path("runs") / f"{name.lower()}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{run_id[:4]}"
 
 
 def _mean_reward(steps: Sequence[EnvStep]) -> float:
