@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 Aggregation: TypeAlias = Literal["sequence_sum", "sequence_mean", "token_mean"]
 
@@ -131,6 +132,21 @@ def reference_kl(policy_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     difference = reference_logprobs - policy_logprobs
     # expm1 keeps the digits of small differences; the clamp takes off what rounding may leave below 0.
     return (torch.expm1(difference) - difference).clamp(min=0.0)
+
+
+def bradley_terry_loss(winner_scores: Tensor, loser_scores: Tensor) -> Tensor:
+    """[B] negative log-likelihood that the winner is preferred: −log σ(s_w − s_l), finite for any finite scores.
+
+    ∂L/∂s_w = −σ(s_l − s_w) = −∂L/∂s_l; with equal scores the loss is log 2.
+
+    Args:
+        winner_scores: [B] of the preferred responses, with gradient.
+        loser_scores: [B] of the others, with gradient.
+
+    Source: the model of Bradley and Terry (Biometrika 39, 1952), fitted to preferences as in Christiano et al. 2017
+    (arXiv:1706.03741, §2.2.3).
+    """
+    return -logsigmoid(winner_scores - loser_scores)
 
 
 def value_loss(values: Tensor, targets: Tensor) -> Tensor:

@@ -141,6 +141,15 @@ class HFPolicy:
             micro_batch_tokens=self.micro_batch_tokens,
         )
 
+    def model_copy(self, device: torch.device | str | None = None) -> PreTrainedModel | PeftModel:
+        """The model as it is now, with its adapter, to be trained apart from this policy; on `device` if given.
+
+        Weights that are not trained are the very ones of this policy as long as the device is the same.
+        """
+        target = self.device if device is None else torch.device(device)
+        copied = (copy.deepcopy if target != self.device else shared_copy)(cast("nn.Module", self._given))
+        return copied.to(target)  # type: ignore[return-value]
+
     def encode(self, prompts: Sequence[str]) -> list[tuple[int, ...]]:
         """Token ids [B][P] that the model reads for prompts; see `learners.prompts.PromptEncoder`."""
         return self._encoder.encode(prompts)
