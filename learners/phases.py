@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -114,6 +114,10 @@ class Sampler:
         self._executor = executor
         self._policy_executor = policy_executor
 
+    def on(self, env: BranchingEnv) -> Sampler:
+        """The same on another env, such as a wrapper of this one."""
+        return Sampler(env, self._config, executor=self._executor, policy_executor=self._policy_executor)
+
     def collect(
         self, chunk: Sequence[tuple[int, Item]], policies: Mapping[AgentID, Policy], spec: RolloutSpec, numbering: Numbering
     ) -> list[EnvStep]:
@@ -164,16 +168,32 @@ class RolloutPhase:
         epochs: passes over the items.
         name: of the phase.
         first_epoch: number of its first epoch in the run: a later phase over the same items goes on with fresh orders.
+        wanted: whether there is anything to learn from, once the phase begins; None is always.
     """
 
     changes_policies = True
 
-    def __init__(self, sampler: Sampler, learner: Learner, epochs: int, name: str = "training", first_epoch: int = 0) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        learner: Learner,
+        epochs: int,
+        name: str = "training",
+        *,
+        first_epoch: int = 0,
+        wanted: Callable[[], bool] | None = None,
+    ) -> None:
         self.name = name
-        self.epochs = epochs
+        self._epochs = epochs
+        self._wanted = wanted
         self._sampler = sampler
         self._learner = learner
         self._first_epoch = first_epoch
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the items."""
+        return self._epochs if self._wanted is None or self._wanted() else 0
 
     def begin(self, env_step: int) -> list[Metrics]:
         """Nothing comes before the items."""

@@ -250,8 +250,13 @@ class Trainer:
         logs = {name: position for name, position in tree["logs"].items() if (folder / name).exists()}
         for name, position in logs.items():
             check_position(folder / name, position)
-        self._load(tree, metadata)
-        self.output_dir, self._resumed_logs = folder, logs
+        before, self.output_dir = self.output_dir, folder  # parts of the learner may have files there
+        try:
+            self._load(tree, metadata)
+        except BaseException:
+            self.output_dir = before
+            raise
+        self._resumed_logs = logs
 
     def _load(self, tree: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
         check_compatible(metadata["identity"], self._identity())
