@@ -193,8 +193,6 @@ class MADPO:
         if not pairs:
             raise ValueError("a batch needs at least one pair, got none")
         for position, pair in enumerate(pairs):
-            if not (pair.winner.completions and pair.loser.completions):
-                raise ValueError(f"pair {position} has a response without turns")
             for turn in (*pair.winner.completions, *pair.loser.completions):
                 if set(turn) != set(self.policies):
                     raise ValueError(f"pair {position} has answers of {', '.join(turn)}, expected {', '.join(self.policies)}")
