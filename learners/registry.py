@@ -18,6 +18,10 @@ _BUILT_IN: dict[str, str] = {
     "maremax": "learners.trainers:MAReMaxTrainer",
     "maac": "learners.actor_critic.trainers:MAACTrainer",
     "iac": "learners.actor_critic.trainers:IACTrainer",
+    "madpo": "learners.preference.trainers:MADPOTrainer",
+    "marlhf": "learners.preference.trainers:MARLHFTrainer",
+    "madpo-iter": "learners.preference.trainers:MADPOIterTrainer",
+    "marlhf-iter": "learners.preference.trainers:MARLHFIterTrainer",
 }
 
 

@@ -82,7 +82,9 @@ class ComparatorOptions(EndpointOptions):
         models = {"comparator_model_name": self.comparator_model_name, "comparator_agents": self.comparator_agents}
         given = [option for option, value in models.items() if value is not None]
         if kind == "model" and len(given) != 1:
-            raise ValueError(f"comparator_policy='model' needs comparator_model_name or comparator_agents, got {given or 'neither'}")
+            raise ValueError(
+                f"comparator_policy='model' needs comparator_model_name or comparator_agents, got {given or 'neither'}"
+            )
         only = {"history": ["comparator_history_k"], "api": ["comparator_api_url"]}
         wrong = [] if kind == "model" else given
         for other, options in only.items():

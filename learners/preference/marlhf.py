@@ -1,4 +1,4 @@
-"""MARLHF: pairs → a joint reward model → any policy-gradient learner on the env that the model rewards. One round of it, or several."""
+"""MARLHF: pairs → a joint reward model → any policy-gradient learner on the env that it rewards. One round of that, or several."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from learners.config import TrainingConfig, require_choice, require_int
+from learners.config import TrainingConfig, require_int
 from learners.learner import Learner
 from learners.phases import Phase, RolloutPhase, Sampler
 from learners.preference.config import PreferenceConfig

@@ -147,7 +147,9 @@ class MARLHFTrainer(PreferenceTrainer):
             raise ValueError(f"{', '.join(given)} cannot apply: rl_algorithm={config.rl_algorithm!r} has no critic")
         built = backend(env=env, policies=policies, args=args, progress=False, **given)
         if not isinstance(built.learner, Learner):
-            raise ValueError(f"rl_algorithm={config.rl_algorithm!r} does not learn from rewards: it must be a policy-gradient learner")
+            raise ValueError(
+                f"rl_algorithm={config.rl_algorithm!r} does not learn from rewards: it must be a policy-gradient learner"
+            )
         return built
 
     def save_model(self, output_dir: str | Path) -> None:
