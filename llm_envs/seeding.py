@@ -9,7 +9,7 @@ import numpy as np
 Path: TypeAlias = tuple[int, ...]
 
 # Domains keep streams apart that would otherwise have the same path.
-ENVIRONMENT, SAMPLING, ORDER, UPDATE = range(4)
+ENVIRONMENT, SAMPLING, ORDER, UPDATE, REPLAY = range(5)
 
 # Second part of a state's key, `(seed, purpose, episode)`. Evaluation draws from streams of its own, where the third part is the
 # item's position, so that every evaluation of an item draws the same numbers; so does play through `reset` and `step`.
