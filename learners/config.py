@@ -38,6 +38,8 @@ class TrainingConfig:
         parallel_training: "none" for one device, "mp" for an explicit device for each agent; agents then generate and update at
             once.
         agent_devices: one device, or one for each agent; None chooses.
+        collaboration_mode: "decentralized" is a policy for each agent; "centralized" is one that writes every role's text, the env
+            wrapped in `llm_envs.wrappers.JointAgent`. `num_agents` counts the roles.
         dtype: of models loaded by name ("float32", "bfloat16", …, "auto" as stored); None is what `model_config` says, or float32.
         prompt_overflow: "error" or "truncate_left" for prompts that leave no room for `max_new_tokens`.
         micro_batch_tokens: most tokens, padding included, scored together in training: bounds memory; None derives it from the
@@ -72,6 +74,7 @@ class TrainingConfig:
     seed: int = 0
     parallel_training: Literal["none", "mp"] = "none"
     agent_devices: str | Sequence[str] | None = None
+    collaboration_mode: Literal["decentralized", "centralized"] = "decentralized"
     dtype: str | None = None
     prompt_overflow: Literal["error", "truncate_left"] = "error"
     micro_batch_tokens: int | None = None
@@ -99,6 +102,7 @@ class TrainingConfig:
         require_number("top_p", self.top_p, above=0, at_most=1)
         require_number("discount", self.discount, at_least=0, at_most=1)
         require_choice("lr_scheduler_type", self.lr_scheduler_type, ("constant", "linear", "cosine"))
+        require_choice("collaboration_mode", self.collaboration_mode, ("decentralized", "centralized"))
         require_choice("parallel_training", self.parallel_training, ("none", "mp"))
         require_choice("prompt_overflow", self.prompt_overflow, ("error", "truncate_left"))
         if self.lr_scheduler_type != "constant" and self.lr_decay_steps is None:

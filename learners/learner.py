@@ -13,14 +13,26 @@ from learners.policy import TokenLogprobs
 from llm_envs.types import AgentID, Completion, EnvStep, Metrics, Policy, RolloutSpec
 
 
-@runtime_checkable
-class Learner(Protocol):
-    """Turns env steps into better policies. `learners/reinforce.py` is the one to copy."""
+class Trainee(Protocol):
+    """What a run trains and a checkpoint stores, however it is trained."""
 
     @property
     def policies(self) -> Mapping[AgentID, Policy]:
         """One for each agent of the env, in order. The collector acts with them."""
         ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything an exact resume needs, as a tree of tensors and plain values."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state. Raises ValueError, with nothing changed, if it does not fit."""
+        ...
+
+
+@runtime_checkable
+class Learner(Trainee, Protocol):
+    """Turns env steps into better policies. `learners/reinforce.py` is the one to copy."""
 
     @property
     def rollout(self) -> RolloutSpec:
@@ -41,14 +53,6 @@ class Learner(Protocol):
 
     def flush(self) -> list[Metrics]:
         """Update on whatever is left: the end of an epoch."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything an exact resume needs, as a tree of tensors and plain values."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state. Raises ValueError, with nothing changed, if it does not fit."""
         ...
 
 

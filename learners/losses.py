@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 Aggregation: TypeAlias = Literal["sequence_sum", "sequence_mean", "token_mean"]
 
@@ -133,6 +134,21 @@ def reference_kl(policy_logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     return (torch.expm1(difference) - difference).clamp(min=0.0)
 
 
+def bradley_terry_loss(winner_scores: Tensor, loser_scores: Tensor) -> Tensor:
+    """[B] negative log-likelihood that the winner is preferred: −log σ(s_w − s_l), finite for any finite scores.
+
+    ∂L/∂s_w = −σ(s_l − s_w) = −∂L/∂s_l; with equal scores the loss is log 2.
+
+    Args:
+        winner_scores: [B] of the preferred responses, with gradient.
+        loser_scores: [B] of the others, with gradient.
+
+    Source: the model of Bradley and Terry (Biometrika 39, 1952), fitted to preferences as in Christiano et al. 2017
+    (arXiv:1706.03741, §2.2.3).
+    """
+    return -logsigmoid(winner_scores - loser_scores)
+
+
 def value_loss(values: Tensor, targets: Tensor) -> Tensor:
     """[B] squared errors (y − v)².
 
@@ -159,6 +175,38 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, targets: Tensor, clip
     old = _like(old_values, values)
     clipped = old + (values - old).clamp(-clip_range, clip_range)
     return torch.maximum(value_loss(values, targets), value_loss(clipped, targets))
+
+
+def joint_margin(own: Tensor, joint: Tensor) -> Tensor:
+    """[B] margins Δ = Σ_i δ_i of a team, whose gradient flows through one part of the sum alone.
+
+    The value is the whole team's to the last bit, whichever part is given, so all agents get the same ∂L/∂δ_i.
+
+    Args:
+        own: [B] the part with gradient: δ_i of the agents that share a policy, summed.
+        joint: [B] Δ of all agents, no gradient, any device and precision.
+
+    Source: the joint margin of MADPO, a DPO whose policy factorises over agents; `docs/algorithms.md`.
+    """
+    return _like(joint, own) + (own - own.detach())
+
+
+def dpo_loss(margin: Tensor, beta: float, label_smoothing: float = 0.0) -> Tensor:
+    """[B] preference losses −(1 − ε) log σ(βΔ) − ε log σ(−βΔ), finite for any finite margin.
+
+    ∂L/∂Δ = −β [(1 − ε) σ(−βΔ) − ε σ(βΔ)]; at Δ = 0 the loss is log 2.
+
+    Args:
+        margin: [B] Δ, nats: log-probability of the chosen response less that of the rejected one, each less its reference's if
+            there is one, summed over agents.
+        beta: β > 0.
+        label_smoothing: ε in [0, 0.5), the share of preferences taken to be the wrong way round.
+
+    Source: DPO (Rafailov et al. 2023, arXiv:2305.18290, eq. 7); the smoothing is conservative DPO (Mitchell 2023, "A note on DPO
+    with noisy preferences and relationship to IPO").
+    """
+    scaled = beta * margin
+    return -(1.0 - label_smoothing) * logsigmoid(scaled) - label_smoothing * logsigmoid(-scaled)
 
 
 def _like(values: Tensor, logprobs: Tensor) -> Tensor:

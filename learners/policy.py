@@ -131,9 +131,24 @@ class HFPolicy:
             model = (copy.deepcopy if moves else shared_copy)(self._given).unload()  # type: ignore[operator]
         else:
             model = copy.deepcopy(self.model)
-        model.requires_grad_(False).eval()
+        return self._frozen(cast("nn.Module", model).to(target))
+
+    def model_copy(self, device: torch.device | str | None = None) -> PreTrainedModel | PeftModel:
+        """The model as it is now, with its adapter, to be trained apart from this policy; on `device` if given.
+
+        Weights that are not trained are the very ones of this policy as long as the device is the same.
+        """
+        target = self.device if device is None else torch.device(device)
+        copied = (copy.deepcopy if target != self.device else shared_copy)(cast("nn.Module", self._given))
+        return copied.to(target)  # type: ignore[return-value]
+
+    def frozen_copy(self, device: torch.device | str | None = None) -> HFPolicy:
+        """A frozen policy that draws as this one does now, an adapter included, on `device` if given."""
+        return self._frozen(cast("nn.Module", self.model_copy(device)))
+
+    def _frozen(self, model: nn.Module) -> HFPolicy:
         return HFPolicy(
-            cast("nn.Module", model).to(target),  # type: ignore[arg-type]
+            model.requires_grad_(False).eval(),  # type: ignore[arg-type]
             self.tokenizer,
             self.sampling,
             prompt_overflow=self.prompt_overflow,
@@ -187,6 +202,25 @@ class HFPolicy:
                 self._encoder.decode(written), drawn.tokens, drawn.logprobs, sources, drawn.stopped, strict=True
             )
         ]
+
+    def as_written(self, prompts: Sequence[str], texts: Sequence[str]) -> list[Completion]:
+        """Completions of texts that someone else wrote: as if this policy had, but without log-probabilities.
+
+        A text that ends before `max_new_tokens` gets the end token; a longer one is cut there, its text too.
+
+        Raises:
+            ValueError: a prompt that cannot be encoded, or no end token to stop with.
+        """
+        if not self.end_token_ids:
+            raise ValueError("a text of others cannot be ended: the policy has no end token")
+        end, limit = min(self.end_token_ids), self.sampling.max_new_tokens
+        completions = []
+        for source, text, ids in zip(self._encoder.encode(prompts), texts, self._encoder.encode_texts(texts), strict=True):
+            if len(ids) < limit:
+                completions.append(Completion(text, (*ids, end), (), source, "stop"))
+            else:
+                completions.append(Completion(self._encoder.decode([ids[:limit]])[0], tuple(ids[:limit]), (), source, "length"))
+        return completions
 
     # Scoring
 

@@ -61,6 +61,20 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._display.stop()
 
+    def start_phase(self, name: str, total: int | None, done: int = 0) -> None:
+        """Count anew, for a part of the run.
+
+        Args:
+            name: of the part; "" if the run has no others.
+            total: items of the part.
+            done: items of it that were done before, on resume.
+        """
+        self._total, self._done = total, done
+        self._reports.clear()
+        self._status.pop("left", None)
+        if name:
+            self._status["phase"] = name
+
     def advance(self, items: int, *, env_step: int, reward: float | None = None) -> None:
         """Report items that were trained on.
 
@@ -75,7 +89,7 @@ class Progress:
             self._status["reward"] = f"reward {self._reward.add(reward):.3f}"
         self._status["env steps"] = f"{env_step:,} env steps"
         self._status |= self._speed()
-        order = ("reward", "evaluation", "env steps", "speed", "left")
+        order = ("phase", "reward", "evaluation", "env steps", "speed", "left")
         self._display.show(self._done, self._total, " · ".join(self._status[name] for name in order if name in self._status))
 
     def show_evaluation(self, values: Mapping[str, float]) -> None:
@@ -209,7 +223,7 @@ class _Bar:
 
     def show(self, done: int, total: int | None, status: str) -> None:
         if self._rich is not None:
-            self._rich.update(self._task, completed=done, count=_count(done, total), status=status)
+            self._rich.update(self._task, total=total, completed=done, count=_count(done, total), status=status)
 
     def say(self, text: str) -> None:
         if self._rich is not None:

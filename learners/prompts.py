@@ -113,6 +113,11 @@ class PromptEncoder:
             return (ids[0], *ids[len(ids) - limit + 1 :])
         return tuple(ids[-limit:])
 
+    def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of texts as they stand inside a sequence [B][T]: without special tokens, nothing cut."""
+        with _TOKENIZING:
+            return [list(ids) for ids in self._tokenizer(list(texts), add_special_tokens=False)["input_ids"]] if texts else []
+
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Texts of completions without their special tokens; bytes that are no text become U+FFFD."""
         with _TOKENIZING:

@@ -1,4 +1,4 @@
-"""Frozen policies that a KL penalty compares with: what each agent started from."""
+"""Frozen policies that a KL penalty or a preference loss compares with: what each agent started from."""
 
 from __future__ import annotations
 
@@ -57,6 +57,17 @@ class References:
             own = sampled_logprobs(batch, scored.mask.shape[1], scored.logprobs.device)
             sums = losses.masked_sum(losses.reference_kl(own, scored.logprobs), scored.mask)
             for row, value in zip(rows, sums.tolist(), strict=True):
+                result[row] = value
+        return result
+
+    @torch.no_grad()
+    def logprobs(self, agent: AgentID, completions: Sequence[Completion]) -> list[float]:
+        """[B] log-probabilities of whole completions under the agent's reference, nats, the end token included."""
+        reference = self._by_agent[agent]
+        result = [0.0] * len(completions)
+        for rows in reference.micro_batches(completions):
+            scored = reference.logprobs([completions[row] for row in rows])
+            for row, value in zip(rows, losses.masked_sum(scored.logprobs, scored.mask).tolist(), strict=True):
                 result[row] = value
         return result
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 EVALUATION_GROUP = "eval"
 """The group of evaluations. They are logged whenever they are made: `eval_interval` is their gate."""
 
+PASS_GROUP = "pass"
+"""The group of what a whole pass over data gave. It is logged once a pass: training on stored data takes no env steps."""
+
 
 class Sink(Protocol):
     """A place that metrics are logged to."""
@@ -39,7 +42,7 @@ class LoggingGate:
     """Thins metrics: two entries of one group are at least `logging_steps` env steps apart.
 
     Each group has its own gate, so what one lets pass does not hold back another. The first entry of a group always passes, and
-    so do evaluations. `logging_steps=1` lets everything pass, also entries of the same env step.
+    so do evaluations and whole passes. `logging_steps=1` lets everything pass, also entries of the same env step.
     """
 
     def __init__(self, logging_steps: int) -> None:
@@ -52,7 +55,7 @@ class LoggingGate:
         """Whether the entry is to be logged; if so, the next of its group is measured from it."""
         last = self._last.get(metrics.group)
         thinned = last is not None and self.logging_steps > 1 and metrics.env_step - last < self.logging_steps
-        if thinned and metrics.group != EVALUATION_GROUP:
+        if thinned and metrics.group not in (EVALUATION_GROUP, PASS_GROUP):
             return False
         self._last[metrics.group] = metrics.env_step
         return True

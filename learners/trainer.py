@@ -1,10 +1,8 @@
-"""The loop of a run, for any learner: collect → update → evaluate → log → checkpoint. It knows no algorithm and no task."""
+"""The loop of a run, for any learner: phases of training → evaluate → log → checkpoint. It knows no algorithm and no task."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -18,8 +16,9 @@ from learners.checkpoint import CheckpointStore
 from learners.compatibility import check_compatible, fingerprint, redact
 from learners.config import TrainingConfig, require_int
 from learners.evaluation import EvalAggregator, EvalLogger, Evaluator, MetricsCallback
-from learners.learner import Learner
+from learners.learner import Trainee
 from learners.logs import append_position, check_position, truncate_to
+from learners.phases import Phase, Sampler, rollouts_of
 from learners.policy import HFPolicy
 from learners.progress import Progress
 from learners.run_folder import METRICS_FILE, STREAM_FILE
@@ -27,10 +26,9 @@ from learners.serialization import random_states, restore_random_states
 from learners.tracking import EVALUATION_GROUP, JsonlSink, LoggingGate, Sink, Tracker, WandbSink
 from llm_envs.env import BranchingEnv
 from llm_envs.recording import Recorder
-from llm_envs.rollouts import Numbering, collect
-from llm_envs.seeding import ORDER, stream
+from llm_envs.rollouts import Numbering
 from llm_envs.task import has_length
-from llm_envs.types import EnvStep, Item, Metrics
+from llm_envs.types import EnvStep, Metrics
 
 MAY_CHANGE = frozenset(
     {
@@ -58,8 +56,9 @@ LOGS = (METRICS_FILE, STREAM_FILE)
 
 @dataclass
 class Position:
-    """Where a run is in its data: the next item to collect."""
+    """Where a run is in its data: the next row of which pass of which phase."""
 
+    phase: int = 0
     epoch: int = 0
     item: int = 0
 
@@ -69,8 +68,10 @@ class Trainer:
 
     Args:
         env: the environment; its `items` are trained on and its `eval_items` evaluated.
-        learner: any `Learner` for the env's agents.
+        learner: any `Learner` for the env's agents; with `phases` of its own, any `Trainee`.
         config: options of the run.
+        name: of the learner, in the run's folder and checkpoints; its class's by default.
+        phases: makes the parts of the run from the sampler it is given; None is one: rollouts of the learner.
         output_dir: folder of the run, `metrics.jsonl` first of all; `runs/<learner>-<time>` by default, made when training starts.
         record: also write every env step to `stream.jsonl`.
         wandb_config: log to Weights & Biases as well; keys in `learners.tracking.WandbSink`.
@@ -89,9 +90,11 @@ class Trainer:
     def __init__(
         self,
         env: BranchingEnv,
-        learner: Learner,
+        learner: Trainee,
         config: TrainingConfig,
         *,
+        name: str | None = None,
+        phases: Callable[[Sampler], Sequence[Phase]] | None = None,
         output_dir: str | Path | None = None,
         record: bool = False,
         wandb_config: Mapping[str, Any] | None = None,
@@ -110,9 +113,10 @@ class Trainer:
         self.env = env
         self.learner = learner
         self.config = config
+        self._name = type(learner).__name__ if name is None else name
         self._run_id = uuid4().hex
         self._own_folder = output_dir is not None
-        self.output_dir = Path(output_dir).expanduser() if output_dir is not None else _default_folder(learner, self._run_id)
+        self.output_dir = Path(output_dir).expanduser() if output_dir is not None else _default_folder(self._name, self._run_id)
         self.numbering = Numbering()
         self.position = Position()
         self._record = record
@@ -120,8 +124,8 @@ class Trainer:
             env, config, eval_logger=eval_logger, eval_aggregator=eval_aggregator, metrics_callback=metrics_callback
         )
         self._progress = progress
-        self._executor = executor
-        self._policy_executor = policy_executor
+        sampler = Sampler(env, config, executor=executor, policy_executor=policy_executor)
+        self.phases: list[Phase] = list(rollouts_of(learner, sampler, config) if phases is None else phases(sampler))
         self._wandb = WandbSink(wandb_config, asdict(config)) if wandb_config is not None else None
         self._gate = LoggingGate(config.logging_steps)
         self._more_sinks = list(sinks)
@@ -165,9 +169,8 @@ class Trainer:
             self.position = Position()
         self._open_logs()
         try:
-            with Progress(total=self._total_items(), done=self._items_done(), enabled=self._progress) as progress:
-                while self.position.epoch < self.config.num_train_epochs:
-                    self._epoch(progress, store, checkpoint_interval)
+            with Progress(None, enabled=self._progress) as progress:
+                self._run_phases(progress, store, checkpoint_interval)
                 values = self.evaluate() if evaluate_at_end else {}
                 if values:
                     self._log([Metrics(self.numbering.env_step, values, group=EVALUATION_GROUP)])
@@ -247,24 +250,36 @@ class Trainer:
         logs = {name: position for name, position in tree["logs"].items() if (folder / name).exists()}
         for name, position in logs.items():
             check_position(folder / name, position)
-        self._load(tree, metadata)
-        self.output_dir, self._resumed_logs = folder, logs
+        before, self.output_dir = self.output_dir, folder  # parts of the learner may have files there
+        try:
+            self._load(tree, metadata)
+        except BaseException:
+            self.output_dir = before
+            raise
+        self._resumed_logs = logs
 
     def _load(self, tree: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
         check_compatible(metadata["identity"], self._identity())
         check_compatible(metadata["config"], redact(asdict(self.config)), MAY_CHANGE)
-        if self.config.num_train_epochs < tree["position"]["epoch"]:
-            raise ValueError(
-                f"num_train_epochs={self.config.num_train_epochs} is less than the {tree['position']['epoch']} epochs already done"
-            )
+        position = Position(**tree["position"])
+        self._check_position(position)
         self.learner.load_state_dict(tree["learner"])
         self.numbering = Numbering(**tree["numbering"])
-        self.position = Position(**tree["position"])
+        self.position = position
         self._gate.load_state_dict(tree["gate"])
         self._run_id = metadata["run_id"]
         if self._wandb is not None and metadata["wandb"] is not None:
             self._wandb.resume(metadata["wandb"])
         restore_random_states(tree["random"])
+
+    def _check_position(self, position: Position) -> None:
+        """Refuse a run that is over before the place that it is to go on from."""
+        if position.phase >= len(self.phases):
+            raise ValueError(f"the run has {len(self.phases)} phases, the checkpoint is in number {position.phase + 1}")
+        phase = self.phases[position.phase]
+        if position.epoch > phase.epochs:
+            option = f"num_train_epochs={phase.epochs}" if len(self.phases) == 1 else f"{phase.epochs} epochs of {phase.name}"
+            raise ValueError(f"{option} is less than the {position.epoch} epochs already done")
 
     def _identity(self) -> dict[str, Any]:
         """What a resumed run must share with the one that was saved, beside the options."""
@@ -273,82 +288,55 @@ class Trainer:
         if has_length(items):
             rows = {"items": len(items), "rows": fingerprint({"first": repr(items[0]), "last": repr(items[-1])})}
         agents = list(self.env.possible_agents)
-        return {"learner": type(self.learner).__name__, "agents": agents, "num_turns": self.env.num_turns, **rows}
+        return {"learner": self._name, "agents": agents, "num_turns": self.env.num_turns, **rows}
 
-    # ---- one epoch ----
+    # ---- phases ----
 
-    def _epoch(self, progress: Progress, store: CheckpointStore | None, interval: int | None) -> None:
-        rows = self._rows(self.position.epoch, self.position.item)
-        while chunk := list(islice(rows, self._chunk_size())):
+    def _run_phases(self, progress: Progress, store: CheckpointStore | None, interval: int | None) -> None:
+        while True:
+            phase = self.phases[self.position.phase]
+            if (self.position.epoch, self.position.item) == (0, 0):
+                self._log(phase.begin(self.numbering.env_step))
+            count = phase.num_rows()
+            total, before = (None, 0) if count is None else (count * phase.epochs, count * self.position.epoch)
+            progress.start_phase(phase.name if len(self.phases) > 1 else "", total, before + self.position.item)
+            while self.position.epoch < phase.epochs:
+                self._epoch(phase, progress, store, interval)
+            if self.position.phase == len(self.phases) - 1:
+                return
+            self.position = Position(self.position.phase + 1)
+
+    def _epoch(self, phase: Phase, progress: Progress, store: CheckpointStore | None, interval: int | None) -> None:
+        rows = phase.rows(self.position.epoch, self.position.item)
+        while chunk := list(islice(rows, phase.chunk_size())):
             first = self.position.item
-            self._train_on(chunk, progress)
+            self._train_on(phase, chunk, progress)
             if store is not None and interval is not None and self.position.item // interval > first // interval:
                 self._save(store)
-        if self.position.item == 0:
-            raise ValueError(f"the items gave no rows in epoch {self.position.epoch}: an iterable must restart when read again")
-        self._log(self.learner.flush())
-        self.position = Position(self.position.epoch + 1)
-        if store is not None and (interval is None or self.position.epoch == self.config.num_train_epochs):
+        self._log(phase.end_epoch(self.position.epoch, self.position.item, self.numbering.env_step))
+        self.position = Position(self.position.phase, self.position.epoch + 1)
+        if store is not None and (interval is None or self.position.epoch == phase.epochs):
             self._save(store)
 
-    def _chunk_size(self) -> int:
-        """Items that are collected together: as many as surely fit before the next update.
-
-        Nothing else bounds it. Evaluations and checkpoints that fall inside a chunk see the same weights at its ends, so asking for
-        them never changes how training is batched, and with it no rounding.
-        """
-        most_states = self.learner.rollout.max_states(len(self.env.possible_agents), self.env.num_turns)
-        return max(1, math.ceil(self.learner.states_until_update / most_states))
-
-    def _train_on(self, chunk: Sequence[tuple[int, Item]], progress: Progress) -> None:
-        every, first = self.config.eval_interval, self.position.item
-        due = [offset for offset in range(len(chunk)) if every and (first + offset) % every == 0]
+    def _train_on(self, phase: Phase, chunk: Sequence[tuple[int, Any]], progress: Progress) -> None:
+        every = self.config.eval_interval if phase.changes_policies else 0
+        due = [offset for offset in range(len(chunk)) if every and (self.position.item + offset) % every == 0]
         evaluation = self.evaluate() if due else {}
-        before, started = self.numbering.env_step, time.perf_counter()
-        steps = collect(
-            self.env,
-            self.learner.policies,
-            [item for _, item in chunk],
-            self.learner.rollout,
-            seed=self.config.seed,
-            numbering=self.numbering,
-            item_indices=[index for index, _ in chunk],
-            executor=self._executor,
-            policy_executor=self._policy_executor,
-        )
+        before = self.numbering.env_step
+        outcome = phase.train(chunk, self.numbering)
+        steps = outcome.steps
         if evaluation:
             at = [max([before, *(s.env_step for s in steps if s.episode < steps[0].episode + offset)]) for offset in due]
             self._log([Metrics(env_step, evaluation, group=EVALUATION_GROUP) for env_step in at])
             progress.show_evaluation(evaluation)
         if self._recorder is not None:
             self._recorder.write(steps)
-        metrics = self.learner.update(steps)
         self.position.item += len(chunk)
         callback = self._evaluator.callback_metrics(steps)
         if callback:
-            metrics.append(Metrics(self.numbering.env_step, callback, group="callback"))
-        if metrics:
-            metrics.append(_speed(steps, time.perf_counter() - started))
-        self._log(metrics)
-        progress.advance(len(chunk), env_step=self.numbering.env_step, reward=_mean_reward(steps))
-
-    def _rows(self, epoch: int, start: int) -> Iterator[tuple[int, Item]]:
-        """Positions and rows of an epoch, from its item number `start` on."""
-        items = self.env.items
-        if not has_length(items):
-            return islice(enumerate(items), start, None)
-        count = len(items)
-        order: Iterable[int] = range(count)
-        if self.config.shuffle:
-            order = stream(ORDER, (self.config.seed, epoch)).permutation(count).tolist()
-        return ((index, items[index]) for index in islice(order, start, None))
-
-    def _total_items(self) -> int | None:
-        return len(self.env.items) * self.config.num_train_epochs if has_length(self.env.items) else None
-
-    def _items_done(self) -> int:
-        per_epoch = len(self.env.items) if has_length(self.env.items) else 0
-        return per_epoch * self.position.epoch + self.position.item
+            outcome.metrics.append(Metrics(self.numbering.env_step, callback, group="callback"))
+        self._log(outcome.metrics)
+        progress.advance(len(chunk), env_step=self.numbering.env_step, reward=_mean_reward(steps) if steps else None)
 
     # ---- logging ----
 
@@ -385,22 +373,10 @@ class Trainer:
             self._tracker.log(entry)
 
 
-def _default_folder(learner: Learner, run_id: str) -> Path:
+def _default_folder(name: str, run_id: str) -> Path:
     # The end of the id tells runs apart that start in the same second.
-    return Path("runs") / f"{type(learner).__name__.lower()}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{run_id[:4]}"
+    return Path("runs") / f"{name.lower()}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{run_id[:4]}"
 
 
 def _mean_reward(steps: Sequence[EnvStep]) -> float:
     return credit.mean([reward for step in steps for reward in step.rewards.values()])
-
-
-def _speed(steps: Sequence[EnvStep], seconds: float) -> Metrics:
-    """Speed of a chunk: clock readings, so the only metrics that differ between two equal runs."""
-    # Siblings share completions in cross mode, so each is counted once.
-    drawn = {
-        (step.state_id, agent, step.choice[agent]): len(completion.token_ids)
-        for step in steps
-        for agent, completion in step.completions.items()
-    }
-    values = {"time/env_steps_per_second": len(steps) / seconds, "time/tokens_per_second": sum(drawn.values()) / seconds}
-    return Metrics(steps[-1].env_step, values, group="time")

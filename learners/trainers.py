@@ -16,8 +16,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from learners.config import TrainingConfig
 from learners.evaluation import EvalAggregator, EvalLogger, MetricsCallback
-from learners.learner import Learner
+from learners.learner import Trainee
 from learners.models import ModelConfig, load_policies
+from learners.phases import Phase, Sampler, rollouts_of
 from learners.policy import HFPolicy
 from learners.reinforce import MAGRPO, MAREINFORCE, MARLOO, MAReMax, Reinforce
 from learners.sampling import SamplingConfig
@@ -29,6 +30,7 @@ from llm_envs.rewards import RewardFunction, RewardProcessor
 from llm_envs.task import Task
 from llm_envs.transitions import ExternalTransition
 from llm_envs.types import AgentID, Item, Policy
+from llm_envs.wrappers import JointAgent, JointAgentAdapter
 
 
 class TeamTrainer(Trainer):
@@ -49,6 +51,7 @@ class TeamTrainer(Trainer):
         reward_processor: float → float, before training.
         formatters: see `llm_envs.formatters`.
         external_transition: see `llm_envs.transitions`; required with more than one turn.
+        team_adapter: how a centralised team's prompts are joined and its completion split; `TaggedSections` by default.
         args: the learner's config; None takes its defaults.
         env: an environment in place of the task's parts.
         policies: a policy for each agent of the env, in place of the models.
@@ -82,6 +85,7 @@ class TeamTrainer(Trainer):
         reward_processor: RewardProcessor | None = None,
         formatters: Formatter | Sequence[Formatter] | None = None,
         external_transition: ExternalTransition | None = None,
+        team_adapter: JointAgentAdapter | None = None,
         args: TrainingConfig | None = None,
         env: BranchingEnv | None = None,
         policies: Mapping[AgentID, HFPolicy] | None = None,
@@ -110,14 +114,19 @@ class TeamTrainer(Trainer):
         model_parts = {"agent_model": agent_model, "agents": agents, "tokenizer": tokenizer, "model_config": model_config}
         _refuse_both("env", env, task_parts)
         _refuse_both("policies", policies, model_parts)
+        central = config.collaboration_mode == "centralized"
         if env is None:
-            size = team_size(num_agents, config.num_agents, agents, policies)
+            size = team_size(num_agents, config.num_agents, *((None, None) if central else (agents, policies)))
             env = TaskEnv(_task(size, config, **task_parts))
         elif config.external_prompt_passthrough:
             raise ValueError(
                 "args.external_prompt_passthrough cannot apply to an env that is built already: its task has the option"
             )
-        check_config_fits(env, config, num_agents, agents)
+        check_config_fits(env, config, num_agents, None if central else agents)
+        if central:
+            env = JointAgent(env, team_adapter)
+        elif team_adapter is not None:
+            raise ValueError("team_adapter needs args.collaboration_mode='centralized': nothing is joined or split without it")
         if policies is None:
             policies = build_policies(env, config, **model_parts)
         else:
@@ -125,8 +134,10 @@ class TeamTrainer(Trainer):
         workers = ThreadPoolExecutor(len(env.possible_agents)) if config.parallel_training == "mp" else None
         super().__init__(
             env,
-            self.build_learner(policies, config, workers),
+            self.build_learner(env, policies, config, workers),
             config,
+            name=self.learner_class.__name__,
+            phases=self.build_phases,
             output_dir=output_dir,
             record=record,
             wandb_config=wandb_config,
@@ -139,9 +150,15 @@ class TeamTrainer(Trainer):
             policy_executor=workers,
         )
 
-    def build_learner(self, policies: Mapping[AgentID, HFPolicy], config: Any, executor: Executor | None) -> Learner:
-        """The learner for these policies; a subclass whose learner needs more than them builds it here."""
+    def build_learner(
+        self, env: BranchingEnv, policies: Mapping[AgentID, HFPolicy], config: Any, executor: Executor | None
+    ) -> Trainee:
+        """What is trained with these policies on this env; a subclass whose learner needs more than policies builds it here."""
         return self.learner_class(policies, config, executor=executor)
+
+    def build_phases(self, sampler: Sampler) -> Sequence[Phase]:
+        """The parts of the run: rollouts of the learner, unless a subclass has others."""
+        return rollouts_of(self.learner, sampler, self.config)
 
 
 class ReinforceTrainer(TeamTrainer):

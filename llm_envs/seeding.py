@@ -11,6 +11,9 @@ Path: TypeAlias = tuple[int, ...]
 # Domains keep streams apart that would otherwise have the same path.
 ENVIRONMENT, SAMPLING, ORDER, UPDATE, REPLAY = range(5)
 
+# Last part of the key of what a comparator draws, where a policy's ends with an agent: no agent's number is as large.
+COMPARATOR = 2**31
+
 # Second part of a state's key, `(seed, purpose, episode)`. Evaluation draws from streams of its own, where the third part is the
 # item's position, so that every evaluation of an item draws the same numbers; so does play through `reset` and `step`.
 TRAINING, EVALUATION, PLAY = range(3)

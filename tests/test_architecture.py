@@ -96,6 +96,8 @@ STREAM = {"types", "seeding", "rollouts", "recording", "wrappers"}
 MAKERS = {
     "learners.trainers": {"env", "task", "formatters", "rewards", "transitions"},  # builds an env of a user's functions and data
     "learners.trainer": {"env", "task"},  # runs on any env and asks its items for their length
+    "learners.phases": {"env", "task"},
+    "learners.actor_critic.trainers": {"env"},
     "learners.evaluation": {"env"},
 }
 """Modules that run or build an env, and what else they read for it."""

@@ -17,6 +17,7 @@ from learners.actor_critic.maac import MAAC, MAACConfig
 from learners.models import ModelConfig, load_policies
 from learners.policy import HFPolicy
 from learners.trainers import TeamTrainer
+from llm_envs.env import BranchingEnv
 from llm_envs.types import AgentID
 
 CriticSource = str | Path | PreTrainedModel | Critic
@@ -104,7 +105,9 @@ class MAACTrainer(ActorCriticTrainer):
 
     learner_class: ClassVar[type[MAAC]] = MAAC
 
-    def build_learner(self, policies: Mapping[AgentID, HFPolicy], config: MAACConfig, executor: Executor | None) -> MAAC:
+    def build_learner(
+        self, env: BranchingEnv, policies: Mapping[AgentID, HFPolicy], config: MAACConfig, executor: Executor | None
+    ) -> MAAC:
         """MAAC with the team's one critic."""
         (critic,) = self._built_critics(["critic"], config, policies)
         return MAAC(policies, critic, config, executor=executor)
@@ -115,7 +118,9 @@ class IACTrainer(ActorCriticTrainer):
 
     learner_class: ClassVar[type[IAC]] = IAC
 
-    def build_learner(self, policies: Mapping[AgentID, HFPolicy], config: IACConfig, executor: Executor | None) -> IAC:
+    def build_learner(
+        self, env: BranchingEnv, policies: Mapping[AgentID, HFPolicy], config: IACConfig, executor: Executor | None
+    ) -> IAC:
         """IAC with a critic for each agent, or a value head on each actor."""
         if config.use_separate_critic:
             built = self._built_critics(list(policies), config, policies)

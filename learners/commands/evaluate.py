@@ -88,10 +88,14 @@ def run(argv: Sequence[str]) -> int:
     if "--help" in argv or "-h" in argv:
         print(_help([word for word in argv if word not in ("--help", "-h")]))
         return 0
+    from llm_envs.wrappers import JointAgent
+
     subject, spec, parsed, options = _settings(argv)
     set_threads(options.threads)
     quiet_libraries()
-    env = env_of_team(spec, parsed.section("env"), centralized=bool(options.centralized))
+    env = env_of_team(spec, parsed.section("env"))
+    if options.centralized:
+        env = JointAgent(env)
     policies = _policies(subject, env, options)
     steps = _play(env, policies, options)
     if options.json:
@@ -149,7 +153,7 @@ def _filled(options: EvaluateOptions, parsed: Parsed, subject: _Subject) -> Eval
     if "tokenizer" not in parsed.given and subject.config:
         values["tokenizer"] = None  # every agent's folder has its own
     if "centralized" not in parsed.given:
-        values["centralized"] = bool(subject.config.get("centralized", False))
+        values["centralized"] = learner.get("collaboration_mode") == "centralized"
     return replace(options, **values)
 
 

@@ -35,7 +35,6 @@ class RunOptions:
         critic_model: one model for all critics of an actor-critic learner; by default `model`.
         preset: `tiny` gives the learner options with which the built-in model learns on a CPU, `none` leaves the learner's own
             defaults; `auto` is `tiny` for a team of tiny models. What you set yourself always wins.
-        centralized: one model writes every agent's text as tagged sections of one completion.
         output_dir: folder of the run; `runs/<env>-<learner>-<time>` by default.
         record: also write every env step to `stream.jsonl`.
         plot: draw the curves to `plot.png` at the end.
@@ -55,7 +54,6 @@ class RunOptions:
     tokenizer: str | Sequence[str] | None = None
     critic_model: str | None = None
     preset: presets.PresetName = "auto"
-    centralized: bool = False
     output_dir: str | None = None
     record: bool = True
     plot: bool = True
@@ -205,7 +203,7 @@ def settings(argv: Sequence[str]) -> TrainSettings:
     options = train_options(spec, trainer)
     parsed = parse(options, argv, file, open_sections=open_sections(spec))
     run = parsed.built(RunOptions)
-    env = env_of_team(spec, parsed.section("env"), centralized=run.centralized)
+    env = env_of_team(spec, parsed.section("env"))
     preset = _preset(run, env, parsed)
     parsed = parsed.with_defaults({f"learner.{name}": value for name, value in preset.items()})
     if run.critic_model is not None and "learner.critic_type" not in parsed.values:

@@ -67,24 +67,22 @@ def make_env(found: EnvSpec, options: Mapping[str, Any], *, render_mode: str | N
         return found.make(render_mode=render_mode, **{name: _rows(name, value) for name, value in options.items()})
 
 
-def env_of_team(found: EnvSpec, options: Mapping[str, Any], *, centralized: bool) -> BranchingEnv:
+def env_of_team(found: EnvSpec, options: Mapping[str, Any]) -> BranchingEnv:
     """The environment that a team of models plays.
 
     Args:
         found: what is made.
         options: of its factory.
-        centralized: one model writes every agent's text.
 
     Raises:
         UsageError: as `make_env`, and for a parallel env that cannot branch.
     """
     from llm_envs.env import BranchingEnv
-    from llm_envs.wrappers import JointAgent
 
     env = make_env(found, options)
     if not isinstance(env, BranchingEnv):
         raise UsageError(f"{found.id} gives a {type(env).__name__}; playing it with models needs a Task or a BranchingEnv")
-    return JointAgent(env) if centralized else env
+    return env
 
 
 def description(found: EnvSpec) -> str:

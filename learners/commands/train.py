@@ -162,9 +162,9 @@ def _build(chosen: TrainSettings, folder: Path, config_text: str) -> Any:
 
 
 def _announce(chosen: TrainSettings, folder: Path, out: Console) -> None:
-    agents = chosen.env.possible_agents
+    count = 1 if chosen.config.collaboration_mode == "centralized" else len(chosen.env.possible_agents)
     models = ", ".join(dict.fromkeys(chosen.run.models))
-    team = f"{len(agents)} agent{'s' * (len(agents) > 1)} ({models})"
+    team = f"{count} agent{'s' * (count > 1)} ({models})"
     out.print(f"{chosen.trainer.learner_class.__name__} on {chosen.env_id}: {team}", style="bold")
     if chosen.preset and not chosen.run.quiet:
         given = " ".join(f"{name}={_text(value)}" for name, value in chosen.preset.items())

@@ -7,15 +7,16 @@ from typing import Any, TypeAlias
 
 from pettingzoo import ParallelEnv
 
-from llm_envs.calling import FAILURES, check_arguments, function_name
+from llm_envs.calling import FAILURES, SettledCall
 from llm_envs.env import BranchingEnv
 from llm_envs.rewards import reward_error, reward_rows
 from llm_envs.types import AgentID, JointAction, State, Transition
 from llm_envs.wrappers.base import Wrapper, rewarded
 
 Scorer: TypeAlias = Callable[[Sequence[Mapping[AgentID, str]], Sequence[Mapping[AgentID, str]]], Any]
-"""`score(prompts, completions)`: for each of K joint responses what every agent read and what it wrote, in the agents' order;
-returns K scores for the team, or per-agent ones, in any form that a reward function may return."""
+"""`score(prompts, completions, *, states=)`: for each of K joint responses what every agent read and what it wrote, in the agents'
+order, and if the function names it the state acted from, whose `history` has the turns before. Returns K scores for the team, or
+per-agent ones, in any form that a reward function may return."""
 
 
 class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
@@ -26,12 +27,15 @@ class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
     Args:
         env: what is wrapped.
         score: see `Scorer`.
+
+    Raises:
+        TypeError: `score` cannot be called so.
     """
 
     def __init__(self, env: BranchingEnv, score: Scorer) -> None:
         super().__init__(env)
-        check_arguments(score, "score", "the prompts", "the completions")
         self.score = score
+        self._call = SettledCall(score, role="score", arguments=["the prompts", "the completions"], keywords=["states"])
 
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
         """What each of several joint actions leads to, with the model's scores for rewards.
@@ -45,9 +49,10 @@ class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
         completions = [dict(transition.state.history[-1].actions) for transition in transitions]
         prompts = [dict(state.observations) for _ in transitions]
         try:
-            scores = reward_rows(self.score(prompts, completions), len(transitions), self.possible_agents)
+            returned = self._call([prompts, completions], {"states": [state] * len(transitions)})
+            scores = reward_rows(returned, len(transitions), self.possible_agents)
         except FAILURES as error:
-            raise reward_error(f"score {function_name(self.score)}", state, completions, error) from error
+            raise reward_error(self._call.name, state, completions, error) from error
         return [
             rewarded(transition, row, [self._infos(transition, agent, row[agent]) for agent in self.possible_agents])
             for transition, row in zip(transitions, scores, strict=True)

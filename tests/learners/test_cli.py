@@ -341,7 +341,7 @@ def test_options_of_a_run_do_what_they_say(folder):
 
 
 def test_a_centralized_team_is_one_agent(capsys):
-    assert main(["train", *SMALL, "--centralized", "--output_dir", "one", "--quiet"]) == 0
+    assert main(["train", *SMALL, "--learner.collaboration_mode", "centralized", "--output_dir", "one", "--quiet"]) == 0
     assert "1 agent (tiny-random)" in capsys.readouterr().out
     assert [path.name for path in Path("one/agents").iterdir()] == ["agent_0"]
     assert main(["evaluate", "one", "--json", "--num_samples", "2"]) == 0

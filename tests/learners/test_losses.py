@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from learners.losses import (
     AGGREGATIONS,
+    bradley_terry_loss,
     clipped_ratio_loss,
     clipped_tokens,
     clipped_value_loss,
@@ -318,6 +319,39 @@ def test_masked_sum_leaves_padding_out():
     values = torch.tensor([[1.0, 2.0, NAN], [4.0, math.inf, NAN], [NAN, NAN, NAN]])
     mask = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
     assert masked_sum(values, mask).tolist() == [3.0, 4.0, 0.0]
+
+
+class TestBradleyTerry:
+    """−log σ of the winner's lead."""
+
+    def test_hand_worked(self):
+        """Lead 1: log(1 + e⁻¹) = .313262. 2.0 against .5: log(1 + e^−1.5) = .201413, swapped 1.5 more. Equal scores: log 2."""
+        winners = torch.tensor([1.0, 2.0, 0.5, -3.0], dtype=torch.float64)
+        losers = torch.tensor([0.0, 0.5, 2.0, -3.0], dtype=torch.float64)
+        expected = [0.313262, 0.201413, 1.701413, 0.693147]
+        assert bradley_terry_loss(winners, losers).tolist() == pytest.approx(expected, abs=1e-6)
+
+    def test_equals_the_naive_formula(self):
+        generator = torch.Generator().manual_seed(0)
+        winners, losers = 3 * torch.randn(2, 50, generator=generator, dtype=torch.float64)
+        naive = [-math.log(1 / (1 + math.exp(loser - winner))) for winner, loser in zip(winners, losers, strict=True)]
+        assert bradley_terry_loss(winners, losers).tolist() == pytest.approx(naive, abs=1e-12)
+
+    def test_gradients_are_opposite_and_saturate(self):
+        """∂L/∂s_w = −σ(s_l − s_w): −.5 at equal scores, −σ(−1.5) = −.182426, and −1 where the naive logarithm is log 0."""
+        winners = torch.tensor([1.0, 2.0, -104.0], requires_grad=True)
+        losers = torch.tensor([1.0, 0.5, 0.0], requires_grad=True)
+        loss = bradley_terry_loss(winners, losers)
+        loss.sum().backward()
+        assert loss[2].item() == 104.0
+        assert winners.grad is not None and losers.grad is not None
+        assert winners.grad.tolist() == pytest.approx([-0.5, -0.182426, -1.0], abs=1e-6)
+        assert losers.grad.tolist() == pytest.approx([0.5, 0.182426, 1.0], abs=1e-6)
+
+    def test_finite_differences(self):
+        generator = torch.Generator().manual_seed(1)
+        scores = 2 * torch.randn(2, 5, generator=generator, dtype=torch.float64)
+        assert torch.autograd.gradcheck(bradley_terry_loss, tuple(row.clone().requires_grad_() for row in scores))
 
 
 class TestValueLosses:

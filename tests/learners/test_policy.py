@@ -467,3 +467,23 @@ def test_half_precision(tiny_model, byte_tokenizer):
         assert torch.allclose(row[: len(completion.logprobs)], torch.tensor(completion.logprobs), atol=0.2)
     scored.logprobs.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in policy.parameters())
+
+
+class TestModelCopy:
+    def test_it_is_trained_apart(self, tiny_policy):
+        policy = tiny_policy("gpt2")
+        copied = policy.model_copy()
+        own, theirs = policy.parameters(), list(copied.parameters())
+        assert all(torch.equal(a, b) and b.requires_grad for a, b in zip(own, theirs, strict=True))
+        with torch.no_grad():
+            for parameter in theirs:
+                parameter.add_(1.0)
+        assert not any(torch.equal(a, b) for a, b in zip(own, theirs, strict=True))
+
+    def test_what_is_frozen_is_shared_on_the_same_device_alone(self, tiny_policy):
+        policy = tiny_policy("gpt2")
+        frozen = policy.model.transformer.wpe.weight.requires_grad_(False)
+        assert policy.model_copy().transformer.wpe.weight is frozen
+        moved = policy.model_copy("meta")
+        assert moved.device.type == "meta"
+        assert policy.device.type == frozen.device.type == "cpu"

@@ -18,6 +18,7 @@ from learners.trainers import MAGRPOTrainer, MAREINFORCETrainer, MAReMaxTrainer,
 from llm_envs.env import TaskEnv
 from llm_envs.task import Task
 from llm_envs.types import EnvStep
+from llm_envs.wrappers import TaggedSections
 
 ITEMS = [{"prompt": f"item {i}: {'abc'[: i % 3]}"} for i in range(5)]
 LEARNING = {"agent_learning_rate": 1e-2, "temperature": 1.0, "top_p": 1.0, "top_k": None, "max_new_tokens": 5, "num_generations": 2}
@@ -132,10 +133,11 @@ def test_items_collected_together_give_the_run_of_one_by_one_collection(make_tra
     together = make_trainer(config(rollout_buffer_size=7, eval_interval=0), "together", num_turns, record=True)
     alone = make_trainer(config(rollout_buffer_size=7, eval_interval=0), "alone", num_turns, record=True)
     sizes = []
-    collected = together._train_on
-    together._train_on = lambda chunk, progress: (sizes.append(len(chunk)), collected(chunk, progress))
+    (phase,) = together.phases
+    train = phase.train
+    phase.train = lambda chunk, numbering: (sizes.append(len(chunk)), train(chunk, numbering))[1]
     together.train()
-    alone._chunk_size = lambda: 1
+    alone.phases[0].chunk_size = lambda: 1
     alone.train()
     assert max(sizes) == {1: 5, 2: 3}[num_turns]
     assert alone.numbering == together.numbering
@@ -399,6 +401,18 @@ class TestNamedTrainers:
         before = weights(trainer)
         trainer.train()
         assert any(not torch.equal(a, b) for a, b in zip(before, weights(trainer), strict=True))
+
+    def test_a_centralised_team_is_one_model_for_all_roles(self, tiny_model, byte_tokenizer, tmp_path):
+        options = {"tokenizer": byte_tokenizer, "train_dataset": ITEMS, "reward_func": reward, "progress": False}
+        args = config(num_agents=2, collaboration_mode="centralized", num_train_epochs=1, prompt_overflow="truncate_left")
+        trainer = MAGRPOTrainer(agents=[tiny_model()], args=args, output_dir=tmp_path / "run", record=True, **options)
+        with pytest.warns(UserWarning, match="was cut"):
+            trainer.train()
+        (step, *_) = recorded(trainer)
+        assert list(step["rewards"]) == ["team_0"]
+        assert {"role_completion/agent_0", "role_completion/agent_1"} <= step["infos"]["team_0"].keys()
+        with pytest.raises(ValueError, match="team_adapter needs args"):
+            MAGRPOTrainer(agents=[tiny_model()] * 2, args=config(), team_adapter=TaggedSections(("a", "b")), **options)
 
     @pytest.mark.parametrize("trainer_class", TRAINERS)
     def test_threads_on_devices_of_their_own_train_to_the_same_weights(self, trainer_class, tiny_model, byte_tokenizer, tmp_path):

@@ -156,6 +156,46 @@ def test_scores_may_be_per_agent_and_of_later_turns():
     assert rewards == {"writer_0": len("turn 1: a earned 1"), "critic_0": len("turn 1: b earned 1")}
 
 
+def test_a_score_that_names_states_sees_the_turns_before_and_the_item():
+    """Each joint response comes with the state acted from, earlier turns with the rewards that the wrapper gave."""
+    calls = []
+
+    def score(prompts, completions, states):
+        calls.append(states)
+        return [
+            10.0 * len(state.history) + state.item_index + len(c["writer_0"]) for state, c in zip(states, completions, strict=True)
+        ]
+
+    env = ScoreWith(inside(), score)
+    state = start(env)
+    first, other = env.branch(state, [joint("ab", "c"), joint("", "d")])
+    second = env.branch(first.state, [joint("x", "y"), joint("xyz", "")])
+    assert calls == [[state] * 2, [first.state] * 2]
+    (turn,) = calls[1][0].history
+    assert (turn.observations, turn.actions, turn.rewards) == (dict.fromkeys(ROLES, "p0"), joint("ab", "c"), first.rewards)
+    assert [t.rewards["writer_0"] for t in (first, other, *second)] == [2.0, 0.0, 11.0, 13.0]
+
+
+def test_states_are_given_to_scores_that_take_them_alone():
+    """A score without the name is called as ever, one with a default or `**options` gets them."""
+
+    def two(prompts, completions):
+        return [0.0] * len(prompts)
+
+    def default(prompts, completions, states=None):
+        return [float(len(states or ()))] * len(prompts)
+
+    def options(prompts, completions, **given):
+        return [float(len(given["states"]))] * len(prompts)
+
+    actions = [joint("a", "b"), joint("c", "d")]
+    for score, expected in ((two, 0.0), (default, 2.0), (options, 2.0)):
+        env = ScoreWith(inside(), score)
+        assert [t.rewards["critic_0"] for t in env.branch(start(env), actions)] == [expected] * 2
+    with pytest.raises(TypeError, match=r"score .* requires 'item', .*: it gets the prompts, the completions and may name states"):
+        ScoreWith(inside(), lambda prompts, completions, item: [0.0])
+
+
 @pytest.mark.parametrize(
     ("score", "message"),
     [

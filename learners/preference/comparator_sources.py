@@ -1,0 +1,179 @@
+"""The comparator that a config names: options, their rules, and what is built of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from learners.config import require_int
+from learners.models import load_policies
+from learners.policy import HFPolicy
+from learners.preference.api import EndpointOptions, EndpointPolicy
+from learners.preference.comparators import (
+    CentralizedComparator,
+    Comparator,
+    EndpointComparator,
+    PolicyComparator,
+    PolicyHistory,
+    Writer,
+    endpoint_writer,
+    policy_writer,
+)
+from learners.sampling import SamplingConfig
+from llm_envs.types import AgentID
+from llm_envs.wrappers import JointAgentAdapter, TaggedSections
+
+_POLICIES = {
+    "current": ("current", "self", "online"),
+    "current_copy": ("current_copy", "copy", "online_copy", "current-offload", "current_offload"),
+    "model": ("model", "external", "comparator", "reference", "ref"),
+    "history": ("history", "checkpoint", "previous", "previous_iteration"),
+    "api": ("api", "http", "endpoint"),
+}
+_MODES = {
+    "decentralized": ("decentralized", "decentralised", "multi_agent", "multi-agent"),
+    "centralized": ("centralized", "centralised", "single_agent", "single-agent"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparatorOptions(EndpointOptions):
+    """Who the team is compared with, beside the options of an endpoint.
+
+    Attributes:
+        comparator_policy: "current" (the team itself, with random numbers of its own), "current_copy" (a copy of it on
+            `comparator_devices`), "model", "history" (the team of earlier rounds) or "api".
+        comparator_num_candidates: joint responses it draws for each item; None as many as the team.
+        comparator_generation_mode: "decentralized", or "centralized": one model writes every role's text in tagged sections.
+        comparator_centralized_agent_index: whose model that is, in the env's order.
+        comparator_model_name: of "model": one for all agents, a copy each.
+        comparator_agents: of "model": one for each agent.
+        comparator_devices: one device, or one for each agent; None puts each beside its agent.
+        comparator_history_k: of "history": rounds back; None is 1, the team before the last round's update.
+    """
+
+    comparator_policy: str = "current"
+    comparator_num_candidates: int | None = None
+    comparator_generation_mode: str = "decentralized"
+    comparator_centralized_agent_index: int = 0
+    comparator_model_name: str | None = None
+    comparator_agents: Sequence[str] | None = None
+    comparator_devices: str | Sequence[str] | None = None
+    comparator_history_k: int | None = None
+
+    def check_comparator_options(self) -> None:
+        """Refuse values that are none and options that cannot apply; settles other names of the same thing.
+
+        Raises:
+            ValueError: naming option, value and what is expected.
+        """
+        object.__setattr__(self, "comparator_policy", _canonical("comparator_policy", self.comparator_policy, _POLICIES))
+        mode = _canonical("comparator_generation_mode", self.comparator_generation_mode, _MODES)
+        object.__setattr__(self, "comparator_generation_mode", mode)
+        require_int("comparator_num_candidates", self.comparator_num_candidates, 1, optional=True)
+        require_int("comparator_history_k", self.comparator_history_k, 1, optional=True)
+        require_int("comparator_centralized_agent_index", self.comparator_centralized_agent_index, 0)
+        self._check_source()
+        if self.comparator_policy == "api":
+            self.check_endpoint_options()
+
+    def _check_source(self) -> None:
+        kind = self.comparator_policy
+        models = {"comparator_model_name": self.comparator_model_name, "comparator_agents": self.comparator_agents}
+        given = [option for option, value in models.items() if value is not None]
+        if kind == "model" and len(given) != 1:
+            raise ValueError(f"comparator_policy='model' needs comparator_model_name or comparator_agents, got {given or 'neither'}")
+        only = {"history": ["comparator_history_k"], "api": ["comparator_api_url"]}
+        wrong = [] if kind == "model" else given
+        for other, options in only.items():
+            if kind != other:
+                wrong += [option for option in options if getattr(self, option) is not None]
+        if kind in ("current", "api") and self.comparator_devices is not None:
+            wrong.append("comparator_devices")
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} cannot apply with comparator_policy={kind!r}")
+
+
+def _canonical(option: str, name: str, names: Mapping[str, Sequence[str]]) -> str:
+    for canonical, aliases in names.items():
+        if str(name).lower() in aliases:
+            return canonical
+    raise ValueError(f"{option} must be one of {', '.join(map(repr, names))}, got {name!r}")
+
+
+def build_comparator(
+    options: ComparatorOptions,
+    policies: Mapping[AgentID, HFPolicy],
+    sampling: SamplingConfig,
+    adapter: JointAgentAdapter | None = None,
+) -> Comparator:
+    """The comparator of the options, its models loaded.
+
+    Args:
+        options: checked ones.
+        policies: of the team.
+        sampling: how a model draws.
+        adapter: of centralised generation; `TaggedSections` over the agents' names by default.
+
+    Raises:
+        ValueError: a model that cannot be loaded, an agent's index that there is not, or an adapter without use.
+    """
+    central = options.comparator_generation_mode == "centralized"
+    if adapter is not None and not central:
+        raise ValueError("centralized_comparator_adapter needs comparator_generation_mode='centralized'")
+    if options.comparator_centralized_agent_index >= len(policies):
+        raise ValueError(
+            f"comparator_centralized_agent_index must be below the number of agents, {len(policies)}, "
+            f"got {options.comparator_centralized_agent_index}"
+        )
+    if central:
+        return _centralized(options, policies, sampling, adapter or TaggedSections(tuple(policies)))
+    if options.comparator_policy == "api":
+        return EndpointComparator(policies, EndpointPolicy(options, sampling))
+    writers, history = _writers(options, policies, sampling)
+    return PolicyComparator(policies, writers, history)
+
+
+def _centralized(
+    options: ComparatorOptions, policies: Mapping[AgentID, HFPolicy], sampling: SamplingConfig, adapter: JointAgentAdapter
+) -> CentralizedComparator:
+    index = options.comparator_centralized_agent_index
+    if options.comparator_policy == "api":
+        writer: Writer = endpoint_writer(EndpointPolicy(options, sampling), index)
+        return CentralizedComparator(policies, writer, adapter)
+    agent = list(policies)[index]
+    writers, history = _writers(options, policies, sampling)
+    return CentralizedComparator(policies, policy_writer(writers[agent]), adapter, history)
+
+
+def _writers(
+    options: ComparatorOptions, policies: Mapping[AgentID, HFPolicy], sampling: SamplingConfig
+) -> tuple[Mapping[AgentID, HFPolicy], PolicyHistory | None]:
+    kind = options.comparator_policy
+    if kind == "current":
+        return policies, None
+    if kind == "model":
+        one = options.comparator_agents is None
+        loaded = load_policies(
+            agent_model=options.comparator_model_name if one else None,
+            agents=None if one else list(options.comparator_agents or ()),
+            names=list(policies),
+            sampling=sampling,
+            devices=options.comparator_devices or [str(policy.device) for policy in policies.values()],
+            prompt_overflow=next(iter(policies.values())).prompt_overflow,
+        )
+        return {agent: policy.frozen_copy() for agent, policy in loaded.items()}, None
+    copies = _copies(policies, options.comparator_devices)
+    lag = 0 if kind == "current_copy" else options.comparator_history_k or 1
+    return copies, PolicyHistory(policies, copies, lag)
+
+
+def _copies(policies: Mapping[AgentID, HFPolicy], devices: str | Sequence[str] | None) -> dict[AgentID, HFPolicy]:
+    """A frozen copy of each distinct policy, on the device of its first agent."""
+    if devices is not None and not isinstance(devices, str) and len(devices) != len(policies):
+        raise ValueError(f"comparator_devices must be one device or one for each of {len(policies)} agents, got {list(devices)}")
+    made: dict[int, HFPolicy] = {}
+    for index, policy in enumerate(policies.values()):
+        device = devices if devices is None or isinstance(devices, str) else devices[index]
+        made.setdefault(id(policy), policy.frozen_copy(device))
+    return {agent: made[id(policy)] for agent, policy in policies.items()}

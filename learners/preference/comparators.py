@@ -1,0 +1,424 @@
+"""Comparators: who writes the joint responses that the team's own are compared with.
+
+A comparator writes in place of the agents. Inside a collection it stands beside them as `Duel`: of the joint responses drawn at a
+state the first ones are the team's, the others the comparator's, so that reward, recording and counting know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import torch
+
+from learners.learner import TrainablePolicy
+from learners.policy import HFPolicy
+from learners.preference.api import EndpointPolicy
+from llm_envs.seeding import COMPARATOR, Path
+from llm_envs.types import AgentID, Completion, Item, Policy
+from llm_envs.wrappers import JointAgentAdapter, UnparsableCompletionError, split_completion
+
+NO_ANSWER = Completion("", (), (), (), "length")
+"""What stands where a comparator has nothing to say. It has read nothing (`prompt_ids` is empty), so it is never compared."""
+
+Writer: TypeAlias = Callable[[Sequence[str], int, Sequence[Path], Sequence[Item]], "list[list[str | None]]"]
+"""`writer(prompts, n, keys, items)`: n texts for each prompt, None where there is none."""
+
+_EPISODE, _BRANCH = 2, 3  # places in a collector's key: (seed, purpose, episode, branch, …, agent)
+
+
+class Comparator(Protocol):
+    """Writes what the team's responses are compared with."""
+
+    @property
+    def whole_team(self) -> bool:
+        """Whether it must see what all agents read to write for one."""
+        ...
+
+    def begin_round(self, iteration: int) -> None:
+        """Get ready for a round, counted from 1: the policies are those that it begins with."""
+        ...
+
+    def generate(
+        self, agents: Sequence[AgentID], prompts: Sequence[str], n: int, keys: Sequence[Path], items: Sequence[Item]
+    ) -> list[list[Completion]]:
+        """`n` completions of each prompt, `NO_ANSWER` where there is none.
+
+        Args:
+            agents: who is asked each prompt.
+            prompts: texts.
+            n: completions a prompt.
+            keys: one path a prompt.
+            items: the row of each prompt's episode.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What an exact resume needs."""
+        ...
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state that does not fit, with a ValueError; changes nothing."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        ...
+
+
+class Duel:
+    """The policies of a collection in which team and comparator answer the same items.
+
+    Args:
+        policies: of the team.
+        comparator: of the others.
+        num_candidates: responses of the team at the first turn; those after them are the comparator's.
+
+    Attributes:
+        items: rows of the episodes under way, and the number of the first of them; set before each collection.
+    """
+
+    def __init__(self, policies: Mapping[AgentID, Policy], comparator: Comparator, num_candidates: int) -> None:
+        self._policies = policies
+        self._agents = list(policies)
+        self._comparator = comparator
+        self._num_candidates = num_candidates
+        self.first_episode = 0
+        self.items: Sequence[Item] = ()
+
+    def players(self) -> dict[AgentID, Policy]:
+        """What the collector acts with: agents that the comparator sees apart, and whose weights differ, can draw at once."""
+        if self._comparator.whole_team:
+            return dict.fromkeys(self._agents, self)
+        # The collector makes one call for each distinct object, so those who share weights must share the object too.
+        shared: dict[int, Policy] = {}
+        for policy in self._policies.values():
+            shared.setdefault(id(policy), _Share(self))
+        return {agent: shared[id(policy)] for agent, policy in self._policies.items()}
+
+    def generate(self, prompts: Sequence[str], n: int, keys: Sequence[Path]) -> list[list[Completion]]:
+        """See `llm_envs.types.Policy`. A state of the first turn has no branch in its key; later ones have that of their side."""
+        rows = range(len(prompts))
+        if all(len(key) == _BRANCH + 1 for key in keys):
+            team = self._team(rows, prompts, self._num_candidates, keys)
+            others = self._others(rows, prompts, n - self._num_candidates, keys)
+            return [[*team[row], *others[row]] for row in rows]
+        ours = [row for row in rows if keys[row][_BRANCH] < self._num_candidates]
+        theirs = [row for row in rows if keys[row][_BRANCH] >= self._num_candidates]
+        drawn = self._team(ours, prompts, n, keys) | self._others(theirs, prompts, n, keys)
+        return [drawn[row] for row in rows]
+
+    def _team(self, rows: Sequence[int], prompts: Sequence[str], n: int, keys: Sequence[Path]) -> dict[int, list[Completion]]:
+        by_policy: dict[int, list[int]] = {}
+        for row in rows:
+            by_policy.setdefault(id(self._policies[self._agent(keys[row])]), []).append(row)
+        drawn: dict[int, list[Completion]] = {}
+        for own in by_policy.values():
+            policy = self._policies[self._agent(keys[own[0]])]
+            drawn |= zip(own, policy.generate([prompts[row] for row in own], n, [keys[row] for row in own]), strict=True)
+        return drawn
+
+    def _others(self, rows: Sequence[int], prompts: Sequence[str], n: int, keys: Sequence[Path]) -> dict[int, list[Completion]]:
+        if not rows:
+            return {}
+        answers = self._comparator.generate(
+            [self._agent(keys[row]) for row in rows],
+            [prompts[row] for row in rows],
+            n,
+            # A stream of its own, also where the comparator is the team itself.
+            [(*keys[row], COMPARATOR) for row in rows],
+            [self.items[keys[row][_EPISODE] - self.first_episode] for row in rows],
+        )
+        return dict(zip(rows, answers, strict=True))
+
+    def _agent(self, key: Path) -> AgentID:
+        return self._agents[key[-1]]
+
+
+class _Share:
+    """The part of a duel that one policy's agents play."""
+
+    def __init__(self, duel: Duel) -> None:
+        self.generate = duel.generate
+
+
+class PolicyComparator:
+    """Agents compared with policies, one for each.
+
+    Args:
+        own: the team's policies: what others write is put into their tokens.
+        writers: who writes; the team itself, or others.
+        history: of writers that are copies of the team.
+    """
+
+    whole_team = False
+
+    def __init__(
+        self,
+        own: Mapping[AgentID, TrainablePolicy],
+        writers: Mapping[AgentID, Policy],
+        history: PolicyHistory | None = None,
+    ) -> None:
+        self._own = own
+        self._writers = writers
+        self._history = history
+
+    def begin_round(self, iteration: int) -> None:
+        """Bring copies of the team up to date."""
+        if self._history is not None:
+            self._history.begin_round(iteration)
+
+    def generate(
+        self, agents: Sequence[AgentID], prompts: Sequence[str], n: int, keys: Sequence[Path], items: Sequence[Item]
+    ) -> list[list[Completion]]:
+        """Each writer's completions, one call for each distinct one."""
+        by_writer: dict[int, list[int]] = {}
+        for row, agent in enumerate(agents):
+            by_writer.setdefault(id(self._writers[agent]), []).append(row)
+        drawn: dict[int, list[Completion]] = {}
+        for rows in by_writer.values():
+            writer = self._writers[agents[rows[0]]]
+            drawn |= zip(rows, writer.generate([prompts[r] for r in rows], n, [keys[r] for r in rows]), strict=True)
+        return [
+            [translated(completion, prompts[row], self._writers[agent], self._own[agent]) for completion in drawn[row]]
+            for row, agent in enumerate(agents)
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The copies' weights and history."""
+        return {} if self._history is None else self._history.state_dict()
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Refuse another comparator's state; changes nothing."""
+        if self._history is not None:
+            self._history.check_state_dict(state)
+        elif state:
+            raise ValueError(f"the checkpoint has a comparator with {', '.join(state)}, this one keeps nothing")
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the copies."""
+        if self._history is not None:
+            self._history.load_state_dict(state)
+
+
+class PolicyHistory:
+    """Copies of the team as it was `lag` rounds ago, or at the start until there are so many.
+
+    Args:
+        policies: of the team.
+        copies: frozen ones of the same models, that are given the weights.
+        lag: k, rounds back; 0 is the team as it begins the round, and 1 as it was before the last round's update.
+    """
+
+    def __init__(self, policies: Mapping[AgentID, TrainablePolicy], copies: Mapping[AgentID, TrainablePolicy], lag: int) -> None:
+        self._policies = _distinct(policies)
+        self._copies = {agent: copies[agent] for agent in self._policies}
+        self._lag = lag
+        self._rounds: list[dict[AgentID, dict[str, torch.Tensor]]] = []
+
+    def begin_round(self, iteration: int) -> None:
+        """Remember the team as it is, and make the copies what it was."""
+        self._rounds = [*self._rounds, {agent: _on_cpu(policy.state_dict()) for agent, policy in self._policies.items()}]
+        self._rounds = self._rounds[-(self._lag + 1) :]
+        self._show()
+
+    def _show(self) -> None:
+        for agent, copy in self._copies.items():
+            copy.load_state_dict(self._rounds[0][agent])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The remembered weights."""
+        return {"rounds": list(self._rounds)}
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Refuse weights of other models; changes nothing."""
+        for weights in state["rounds"]:
+            if set(weights) != set(self._copies):
+                raise ValueError(f"the checkpoint remembers the agents {', '.join(weights)}, this run {', '.join(self._copies)}")
+            for agent, copy in self._copies.items():
+                copy.check_state_dict(weights[agent])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from remembered weights."""
+        self.check_state_dict(state)
+        self._rounds = [dict(weights) for weights in state["rounds"]]
+        if self._rounds:
+            self._show()
+
+
+class CentralizedComparator:
+    """One writer for all roles: it reads their prompts as one, and its text is split into theirs.
+
+    A text that cannot be split answers for nobody; `num_unparsable` counts them.
+
+    Args:
+        own: the team's policies.
+        writer: of the joint texts.
+        adapter: joins prompts and splits texts.
+        history: where the writer is a copy from the team.
+    """
+
+    whole_team = True
+
+    def __init__(
+        self,
+        own: Mapping[AgentID, TrainablePolicy],
+        writer: Writer,
+        adapter: JointAgentAdapter,
+        history: PolicyHistory | None = None,
+    ) -> None:
+        self._own = own
+        self._agents = list(own)
+        self._writer = writer
+        self._adapter = adapter
+        self._history = history
+        self.num_unparsable = 0
+
+    def begin_round(self, iteration: int) -> None:
+        """Bring a copy of the team up to date."""
+        if self._history is not None:
+            self._history.begin_round(iteration)
+
+    def generate(
+        self, agents: Sequence[AgentID], prompts: Sequence[str], n: int, keys: Sequence[Path], items: Sequence[Item]
+    ) -> list[list[Completion]]:
+        """The roles' parts of each joint text."""
+        states: dict[Path, dict[AgentID, int]] = {}
+        for row, (agent, key) in enumerate(zip(agents, keys, strict=True)):
+            states.setdefault((*key[:-2], *key[-1:]), {})[agent] = row
+        asked = [[prompts[rows[agent]] for agent in self._agents] for rows in states.values()]
+        rows_of_items = [items[rows[self._agents[0]]] for rows in states.values()]
+        joint = [self._adapter.build_prompt(item, one) for item, one in zip(rows_of_items, asked, strict=True)]
+        texts = self._writer(joint, n, list(states), rows_of_items)
+        answers: dict[int, list[Completion]] = {}
+        for rows, item, written in zip(states.values(), rows_of_items, texts, strict=True):
+            split = [self._split(text, item) for text in written]
+            for index, agent in enumerate(self._agents):
+                parts = [None if one is None else one[index] for one in split]
+                answers[rows[agent]] = as_completions(self._own[agent], prompts[rows[agent]], parts)
+        return [answers[row] for row in range(len(prompts))]
+
+    def _split(self, text: str | None, item: Item) -> list[str] | None:
+        if text is None:
+            return None
+        try:
+            return split_completion(self._adapter, text, item, len(self._agents))
+        except UnparsableCompletionError:
+            self.num_unparsable += 1
+            return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The count, and the copies' weights."""
+        history = {} if self._history is None else self._history.state_dict()
+        return {"num_unparsable": self.num_unparsable, **history}
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Refuse another comparator's state; changes nothing."""
+        if "num_unparsable" not in state:
+            raise ValueError("the checkpoint's comparator wrote for each agent apart, this one for all")
+        if self._history is not None:
+            self._history.check_state_dict(state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore count and copies."""
+        self.num_unparsable = state["num_unparsable"]
+        if self._history is not None:
+            self._history.load_state_dict(state)
+
+
+class EndpointComparator:
+    """Agents compared with what an HTTP endpoint writes, each asked its own prompt.
+
+    Args:
+        own: the team's policies.
+        endpoint: that writes.
+    """
+
+    whole_team = False
+
+    def __init__(self, own: Mapping[AgentID, TrainablePolicy], endpoint: EndpointPolicy) -> None:
+        self._own = own
+        self._agents = list(own)
+        self._endpoint = endpoint
+
+    def begin_round(self, iteration: int) -> None:
+        """Nothing changes from round to round."""
+
+    def generate(
+        self, agents: Sequence[AgentID], prompts: Sequence[str], n: int, keys: Sequence[Path], items: Sequence[Item]
+    ) -> list[list[Completion]]:
+        """What the endpoint answers, `NO_ANSWER` where it failed."""
+        texts = self._endpoint.complete(prompts, n, [self._agents.index(agent) for agent in agents], items)
+        return [
+            as_completions(self._own[agent], prompt, answers) for agent, prompt, answers in zip(agents, prompts, texts, strict=True)
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: an endpoint keeps its own state."""
+        return {}
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Refuse another comparator's state; changes nothing."""
+        if state:
+            raise ValueError(f"the checkpoint has a comparator with {', '.join(state)}, an endpoint keeps nothing")
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing to restore."""
+        self.check_state_dict(state)
+
+
+def policy_writer(policy: Policy) -> Writer:
+    """Texts as a policy writes them."""
+
+    def write(prompts: Sequence[str], n: int, keys: Sequence[Path], items: Sequence[Item]) -> list[list[str | None]]:
+        return [[completion.text for completion in drawn] for drawn in policy.generate(prompts, n, keys)]
+
+    return write
+
+
+def endpoint_writer(endpoint: EndpointPolicy, agent_index: int) -> Writer:
+    """Texts as an endpoint writes them, asked in one agent's name."""
+
+    def write(prompts: Sequence[str], n: int, keys: Sequence[Path], items: Sequence[Item]) -> list[list[str | None]]:
+        return endpoint.complete(prompts, n, [agent_index] * len(prompts), items)
+
+    return write
+
+
+def translated(completion: Completion, prompt: str, writer: Policy, own: TrainablePolicy) -> Completion:
+    """A writer's completion as the team's policy would have written it: the very ids where both have the same tokens."""
+    if not completion.prompt_ids or writer is own or _same_tokens(writer, own):
+        return completion
+    return as_completions(own, prompt, [completion.text])[0]
+
+
+def as_completions(own: TrainablePolicy, prompt: str, texts: Sequence[str | None]) -> list[Completion]:
+    """Texts of others as completions of a policy; None is no answer.
+
+    Raises:
+        TypeError: the policy cannot read texts of others.
+    """
+    if not isinstance(own, HFPolicy):
+        raise TypeError(f"comparing with texts of others needs policies that tokenise them, got {type(own).__name__}")
+    answered = [text for text in texts if text is not None]
+    written = iter(own.as_written([prompt] * len(answered), answered))
+    return [NO_ANSWER if text is None else next(written) for text in texts]
+
+
+def _same_tokens(writer: Policy, own: TrainablePolicy) -> bool:
+    if not isinstance(writer, HFPolicy) or not isinstance(own, HFPolicy):
+        return False
+    mine, theirs = own.tokenizer, writer.tokenizer
+    same = mine is theirs or (len(mine) == len(theirs) and mine.get_vocab() == theirs.get_vocab())
+    return same and own.end_token_ids == writer.end_token_ids
+
+
+def _distinct(policies: Mapping[AgentID, TrainablePolicy]) -> dict[AgentID, TrainablePolicy]:
+    first: dict[int, AgentID] = {}
+    for agent, policy in policies.items():
+        first.setdefault(id(policy), agent)
+    return {agent: policies[agent] for agent in first.values()}
+
+
+def _on_cpu(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in state.items()}

@@ -1,0 +1,182 @@
+"""MARLHF: pairs → a joint reward model → any policy-gradient learner on the env that the model rewards. One round of it, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from learners.config import TrainingConfig, require_choice, require_int
+from learners.learner import Learner
+from learners.phases import Phase, RolloutPhase, Sampler
+from learners.preference.config import PreferenceConfig
+from learners.preference.fitting import FitPhase, Meter
+from learners.preference.gathering import Gathering
+from learners.preference.pairs import Pair
+from learners.preference.parts import Parts
+from learners.preference.reward_model import JointRewardModel, RewardModelOptions, pairs_by_prompts, split_holdout
+from llm_envs.types import AgentID, Policy
+from llm_envs.wrappers import ScoreWith
+
+_ALIASES = {"mareforce": "mareinforce"}
+
+_TO_BACKEND = (
+    "num_generations",
+    "rollout_buffer_size",
+    "critic_learning_rate",
+    "critic_devices",
+    "use_separate_critic",
+    "critic_type",
+    "value_loss_coef",
+    "value_clip_range",
+    "critic_value_head_hidden_dim",
+    "value_head_hidden_dim",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MARLHFConfig(PreferenceConfig, RewardModelOptions):
+    """Options of MARLHF, beside those of `PreferenceConfig` and of the reward model.
+
+    `num_train_epochs` are those of the policy-gradient learner. Its options below are None where its own default holds; one that it
+    does not have is an error.
+
+    Attributes:
+        rl_algorithm: name of the learner: "magrpo", "mareinforce", "marloo", "maremax", "maac", "iac", or one that a distribution
+            adds.
+        rl_options: any further options of it, by name.
+        num_generations: of the learner.
+        rollout_buffer_size: of the learner.
+        critic_model_name: of an actor-critic learner: its critics' model; None is the agents'.
+        critic_learning_rate: of an actor-critic learner, as all below.
+        critic_devices: see `ActorCriticConfig`.
+        use_separate_critic: see `IACConfig`.
+        critic_type: see `ActorCriticConfig`.
+        value_loss_coef: see `ActorCriticConfig`.
+        value_clip_range: see `IACConfig`.
+        critic_value_head_hidden_dim: see `ActorCriticConfig`.
+        value_head_hidden_dim: see `IACConfig`.
+    """
+
+    rl_algorithm: str = "magrpo"
+    rl_options: Mapping[str, Any] = field(default_factory=dict)
+    num_generations: int | None = 4
+    rollout_buffer_size: int | None = None
+    critic_model_name: str | None = None
+    critic_learning_rate: float | None = None
+    critic_devices: str | Sequence[str] | None = None
+    use_separate_critic: bool | None = None
+    critic_type: str | None = None
+    value_loss_coef: float | None = None
+    value_clip_range: float | None = None
+    critic_value_head_hidden_dim: int | None = None
+    value_head_hidden_dim: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "rl_algorithm", _ALIASES.get(self.rl_algorithm, self.rl_algorithm))
+        self.check_reward_model_options()
+        require_int("num_generations", self.num_generations, 1, optional=True)
+
+    def backend_config(self, config_class: type[TrainingConfig]) -> TrainingConfig:
+        """The learner's config: what all learners share, and its own options.
+
+        Raises:
+            ValueError: an option that the learner does not have, or a value it refuses.
+        """
+        shared = {entry.name: getattr(self, entry.name) for entry in fields(TrainingConfig)}
+        # The env and the team are settled by then.
+        shared |= {"collaboration_mode": "decentralized", "num_agents": None}
+        own = {name: value for name in _TO_BACKEND if (value := getattr(self, name)) is not None} | dict(self.rl_options)
+        known = {entry.name for entry in fields(config_class)}
+        unknown = [name for name in own if name not in known]
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)} cannot apply: rl_algorithm={self.rl_algorithm!r} has no such option")
+        return config_class(**{**shared, **own})
+
+
+class MARLHF:
+    """The parts of a MARLHF run, one after the other.
+
+    Args:
+        gathering: of the pairs.
+        reward_model: is fitted to them.
+        backend: the policy-gradient learner of the same policies.
+        config: of the run.
+        scores_with_model: whether the reward model of the round before ranks the responses, once there is one.
+    """
+
+    config_class: ClassVar[type[MARLHFConfig]] = MARLHFConfig
+
+    def __init__(
+        self,
+        gathering: Gathering,
+        reward_model: JointRewardModel,
+        backend: Learner,
+        config: MARLHFConfig,
+        *,
+        scores_with_model: bool = False,
+    ) -> None:
+        self.policies: Mapping[AgentID, Policy] = backend.policies
+        self.backend = backend
+        self.reward_model = reward_model
+        self._gathering = gathering
+        self._config = config
+        self._scores_with_model = scores_with_model
+        self._meter = Meter()
+        self._parts = Parts(backend, {**gathering.parts(), "reward_model": reward_model, "meter": self._meter})
+
+    def phases(self, sampler: Sampler) -> list[Phase]:
+        """Collect, fit, reinforce: for each round."""
+        scored = sampler.on(ScoreWith(sampler.env, self.reward_model))
+        phases: list[Phase] = []
+        for iteration in range(1, self._gathering.rounds + 1):
+            oracle = scored if self._scores_with_model and iteration > 1 else sampler
+            phases += [self._gathering.phase(oracle, iteration), self._fit(iteration), self._reinforce(scored, iteration)]
+        return phases
+
+    def _fit(self, iteration: int) -> FitPhase:
+        return FitPhase(
+            self._gathering.label(iteration, "fitting the reward model"),
+            self.reward_model,
+            lambda: self._split(iteration)[0],
+            epochs=self._config.reward_num_train_epochs,
+            batch_size=self._config.reward_train_batch_size,
+            path=(self._config.seed, iteration, 1),
+            meter=self._meter,
+            prefix="reward_model",
+            changes_policies=False,
+            at_begin=self.reward_model.reset,
+            at_end=lambda: self._holdout(iteration),
+        )
+
+    def _split(self, iteration: int) -> tuple[list[Pair], list[Pair]]:
+        by_item = pairs_by_prompts(self._gathering.store.selected)
+        return split_holdout(by_item, self._config.reward_holdout_fraction, self._config.seed + iteration)
+
+    def _holdout(self, iteration: int) -> dict[str, float]:
+        held = self._split(iteration)[1]
+        return {f"holdout_{name}": value for name, value in self.reward_model.evaluate(held).items()} if held else {}
+
+    def _reinforce(self, scored: Sampler, iteration: int) -> RolloutPhase:
+        epochs = self._config.num_train_epochs
+        return RolloutPhase(
+            scored,
+            self.backend,
+            epochs,
+            self._gathering.label(iteration, f"training with {self._config.rl_algorithm}"),
+            first_epoch=(iteration - 1) * epochs,
+            wanted=lambda: bool(self._gathering.store.selected),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of all parts."""
+        return self._parts.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore all parts.
+
+        Raises:
+            ValueError: one of them does not fit; nothing is changed then.
+        """
+        self._parts.load_state_dict(state)
