@@ -21,17 +21,8 @@ from pathlib import Path
 from typing import Literal
 
 from learners.compatibility import redact
-from learners.serialization import (
-    JSON,
-    CheckpointError,
-    dump_json,
-    load_json,
-    load_tree,
-    plain_node,
-    plain_value,
-    save_tree,
-    write_file,
-)
+from learners.json_files import JSON, dump_json, sync_directory, write_file
+from learners.serialization import CheckpointError, load_json, load_tree, plain_node, plain_value, save_tree
 
 METADATA_FILE, MANIFEST_FILE = "metadata.json", "manifest.json"
 _FORMAT = 1
@@ -176,7 +167,7 @@ class CheckpointStore:
                 "files": {name: [digest, (temporary / name).stat().st_size] for name, digest in digests.items()},
             }
             write_file(temporary / MANIFEST_FILE, dump_json(plain_node(manifest)))
-            _sync_directory(temporary)
+            sync_directory(temporary)
             self._publish(temporary, final)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -184,7 +175,7 @@ class CheckpointStore:
     def _publish(self, temporary: Path, final: Path) -> None:
         if not final.exists():
             temporary.rename(final)
-            _sync_directory(self.directory)
+            sync_directory(self.directory)
             return
         # A folder cannot be renamed onto a full one. If this process dies between the two renames, the next store moves it back.
         replaced = self._vacant(final, "replaced")
@@ -194,7 +185,7 @@ class CheckpointStore:
         except BaseException:
             replaced.rename(final)
             raise
-        _sync_directory(self.directory)
+        sync_directory(self.directory)
         shutil.rmtree(replaced)
 
     def _retain(self, run_id: str) -> None:
@@ -288,14 +279,6 @@ def _check_digest(path: Path, expected: str) -> None:
             digest.update(block)
     if digest.hexdigest() != expected:
         raise CheckpointError(f"{path} is damaged: its checksum is not the one in {MANIFEST_FILE}")
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _host() -> str:

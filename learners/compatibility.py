@@ -7,7 +7,8 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from learners.serialization import JSON, dump_json, plain_node
+from learners.json_files import JSON, dump_json
+from learners.serialization import plain_node
 
 _SECRET = re.compile(r"(^|_)(api_?key|secret|secret_key|private_key|password|passwd|(access|auth|hf|bearer)_token|authorization)$")
 _SECRET_MAPPING = re.compile(r"(^|_)headers$")

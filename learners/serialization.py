@@ -11,25 +11,20 @@ with `$` stands for what JSON lacks:
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 import random
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
+from learners.json_files import JSON, dump_json, parse_json, write_file
 from llm_envs.types import ChatPrompt
-
-JSON: TypeAlias = bool | int | float | str | list["JSON"] | dict[str, "JSON"] | None
 
 TREE_FILE = "tree.json"
 _LAYOUT = 1
@@ -115,14 +110,6 @@ def plain_value(node: JSON) -> object:
     return _decode(node, {})
 
 
-def dump_json(document: JSON) -> bytes:
-    """UTF-8 JSON. Lone surrogates, which a text may hold and strict UTF-8 may not, are written as they are.
-
-    Escaped, two of them in a row would be read back as one character.
-    """
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-
-
 def load_json(path: Path) -> JSON:
     """The document in a file.
 
@@ -130,18 +117,9 @@ def load_json(path: Path) -> JSON:
         CheckpointError: no such file, or not JSON (cut off, for instance).
     """
     try:
-        return json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
-    except (OSError, ValueError, RecursionError) as error:
+        return parse_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
-
-
-def write_file(path: Path, data: bytes) -> str:
-    """SHA-256 of the data, once it is on the disk and not only in a cache. Refuses to overwrite."""
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return hashlib.sha256(data).hexdigest()
 
 
 def _shard_name(number: int) -> str:

@@ -183,6 +183,61 @@ def scaled(factor: float, function: RewardFunction) -> Scaled:
     return Scaled(function, _number(factor, "factor"))
 
 
+def set_reward_range(function: RewardFunction, low: float, high: float) -> RewardFunction:
+    """The function itself, which from now on says that its rewards, before any processor, lie in [low, high].
+
+    Nothing is cut to the range: it is where distributions of rewards are drawn.
+
+    Example: `reward_func = set_reward_range(solved, 0.0, 1.0)`.
+
+    Raises:
+        TypeError: a limit that is no number, or a function that takes no attributes (a bound method, a builtin).
+        ValueError: a limit that is not finite, or low is not below high.
+    """
+    declared: Any = function
+    try:
+        declared.reward_range = _checked_range((low, high))
+    except AttributeError as error:
+        name = function_name(function)
+        raise TypeError(f"reward function {name} cannot be given a range: wrap it in a def") from error
+    return function
+
+
+def reward_range_of(reward: RewardFunction | Mapping[str, RewardFunction]) -> tuple[float, float] | None:
+    """The lowest and highest reward as declared, None if it is not.
+
+    A scaled function has the scaled range, named terms the sum of theirs if each has one. An own attribute `reward_range` of the
+    function (or of a callable object) counts as declared.
+
+    Raises:
+        TypeError, ValueError: an attribute `reward_range` that is no range.
+    """
+    if isinstance(reward, Mapping):
+        ranges = [reward_range_of(function) for function in reward.values()]
+        known = [limits for limits in ranges if limits is not None]
+        if not known or len(known) < len(ranges):
+            return None
+        return math.fsum(low for low, _ in known), math.fsum(high for _, high in known)
+    if isinstance(reward, Scaled):
+        limits = reward_range_of(reward.function)
+        if limits is None:
+            return None
+        low, high = sorted(reward.factor * limit for limit in limits)
+        return low, high
+    declared = getattr(reward, "reward_range", None)
+    return None if declared is None else _checked_range(declared)
+
+
+def _checked_range(limits: Any) -> tuple[float, float]:
+    values = _as_list(limits)
+    if values is None or len(values) != 2:
+        raise TypeError(f"a reward range must be two numbers, the lowest and the highest reward, got {limits!r}")
+    low, high = (_number(value, "a limit of a reward range") for value in values)
+    if not low < high or not math.isfinite(high - low):
+        raise ValueError(f"a reward range needs its low limit below its high one and a finite width, got [{low}, {high}]")
+    return low, high
+
+
 class RewardProcessors:
     """Processors of single rewards: `RewardProcessors.scale(0.1)`, `.shift(-4.0)`, `.compose(first, then)`."""
 

@@ -181,6 +181,11 @@ def test_importing_the_environments_loads_no_model_library():
     assert "llm_envs.testing" in loaded_by("import llm_envs; llm_envs.testing.check_env")
 
 
+def test_pairs_and_their_files_need_no_tensors():
+    loaded = loaded_by("import learners.preference.pairs, learners.preference.replay, learners.preference.distributions")
+    assert not {top(name) for name in loaded} & {"torch", "transformers", "safetensors"}
+
+
 OPTIONAL = {"wandb", "ray", "vllm", "peft", "tensorboard", "datasets", "matplotlib", "rich", "jsonargparse"}
 
 

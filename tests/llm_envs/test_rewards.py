@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import pickle
 from fractions import Fraction
@@ -10,7 +11,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from llm_envs.rewards import RewardError, RewardProcessors, Rewards, processed, reward_rows, scaled
+from llm_envs.rewards import (
+    RewardError,
+    RewardProcessors,
+    Rewards,
+    processed,
+    reward_range_of,
+    reward_rows,
+    scaled,
+    set_reward_range,
+)
 from llm_envs.types import State, Turn
 
 AGENTS = ("writer_0", "critic_0")
@@ -287,3 +297,59 @@ def test_a_processor_that_returns_no_number_is_an_error(result):
 
     with pytest.raises(RewardError, match=r"reward processor '.*squash' on the rewards \{'writer_0': 1.0\}, item 4, turn 2"):
         processed(squash, {"writer_0": 1.0}, STATE)
+
+
+# ---- declared ranges ----
+
+
+def ranged(low, high):
+    return set_reward_range(lambda a, b: [0], low, high)
+
+
+def test_a_declared_range_stays_with_the_function():
+    def solved(a, b):
+        return [1.0]
+
+    assert reward_range_of(solved) is None
+    assert set_reward_range(solved, 0, 2) is solved
+    assert reward_range_of(solved) == (0.0, 2.0)
+    set_reward_range(solved, -1.5, 2)
+    assert reward_range_of(solved) == (-1.5, 2.0)
+
+
+def test_an_own_attribute_declares_a_range_too():
+    class Judge:
+        reward_range = (-1, 1)
+
+        def __call__(self, a, b):
+            return [0]
+
+        def other(self, a, b):
+            return [0]
+
+    assert reward_range_of(Judge()) == (-1.0, 1.0)
+    assert reward_range_of(functools.wraps(ranged(0, 3))(lambda *texts: [0])) == (0.0, 3.0)
+    with pytest.raises(TypeError, match=r"Judge.other' cannot be given a range: wrap it in a def"):
+        set_reward_range(Judge().other, 0, 1)
+
+
+def test_ranges_of_scaled_functions_and_sums():
+    """−½ · [0, 4] = [−2, 0]; with [1, 3] the sum is [−1, 3]; a term without a range leaves the sum without one."""
+    assert reward_range_of(scaled(-0.5, ranged(0, 4))) == (-2.0, 0.0)
+    assert reward_range_of({"cost": scaled(-0.5, ranged(0, 4)), "gain": ranged(1, 3)}) == (-1.0, 3.0)
+    assert reward_range_of({"cost": ranged(0, 4), "gain": lambda a, b: [0]}) is None
+    assert reward_range_of({}) is None is reward_range_of(scaled(2, lambda a, b: [0]))
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 1), (0, float("inf")), (float("nan"), 1), (-1.5e308, 1.5e308)])
+def test_faulty_ranges_are_refused(low, high):
+    with pytest.raises(ValueError, match=r"a reward range needs|a limit of a reward range must be finite"):
+        ranged(low, high)
+
+
+@pytest.mark.parametrize("declared", [(0, 1, 2), 3.0, "01", ("a", "b")])
+def test_attributes_that_are_no_range_are_refused(declared):
+    function = ranged(0, 1)
+    function.reward_range = declared
+    with pytest.raises(TypeError, match=r"a reward range must be two numbers|a limit of a reward range must be a number"):
+        reward_range_of(function)

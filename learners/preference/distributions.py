@@ -1,0 +1,133 @@
+"""How the raw rewards of a round are distributed: all candidates and the selected pairs, target and comparator side by side.
+
+Plain Python. Counts go to a file a round and, as plain numbers, to wherever metrics go.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from learners.json_files import JSON, dump_json, replace_file
+from learners.preference.pairs import JointResponse, Pair
+
+NUM_BINS = 16
+KINDS = ("candidates", "selected_pairs")
+SIDES = ("target", "comparator")
+
+
+class RewardHistogram:
+    """Counts of rewards in 16 equal bins from `low` to `high`, each without its upper edge but the last.
+
+    Attributes:
+        edges: [17] of the bins, reward units.
+        counts: [16]; rewards beyond the range count in the first or last bin.
+        dropped: rewards that were NaN or infinite; they count nowhere else.
+    """
+
+    def __init__(self, low: float, high: float) -> None:
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"a histogram needs finite limits, the low one below the high one, got [{low}, {high}]")
+        width = (high - low) / NUM_BINS
+        self.edges = [*(low + bin_ * width for bin_ in range(NUM_BINS)), high]
+        self.counts = [0] * NUM_BINS
+        self.dropped = 0
+        self._sum = 0.0
+
+    def add(self, rewards: Iterable[float]) -> None:
+        """Count these too."""
+        for reward in rewards:
+            if math.isfinite(reward):
+                self.counts[min(max(bisect_right(self.edges, reward) - 1, 0), NUM_BINS - 1)] += 1
+                self._sum += reward
+            else:
+                self.dropped += 1
+
+    @property
+    def count(self) -> int:
+        """Rewards counted."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of the rewards counted, as they were; None without any."""
+        return self._sum / self.count if self.count else None
+
+    def record(self) -> dict[str, JSON]:
+        """Everything but the edges."""
+        return {"counts": list(self.counts), "count": self.count, "mean": self.mean, "dropped": self.dropped}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was counted: plain values."""
+        return {"counts": list(self.counts), "dropped": self.dropped, "sum": self._sum}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`."""
+        self.counts, self.dropped, self._sum = list(state["counts"]), state["dropped"], state["sum"]
+
+
+class RewardDistribution:
+    """The raw rewards of one round. A fresh one is made for each.
+
+    Args:
+        reward_range: lowest and highest raw reward, as `set_reward_range` declared them.
+    """
+
+    def __init__(self, reward_range: tuple[float, float]) -> None:
+        self.reward_range = reward_range
+        self.histograms = {kind: {side: RewardHistogram(*reward_range) for side in SIDES} for kind in KINDS}
+
+    def add(self, targets: Sequence[JointResponse], comparators: Sequence[JointResponse], pairs: Sequence[Pair]) -> None:
+        """Count the candidates of an item and the pairs that were selected of them; responses without an answer are left out."""
+        candidates, selected = (self.histograms[kind] for kind in KINDS)
+        for side, responses in zip(SIDES, (targets, comparators), strict=True):
+            candidates[side].add(response.raw_reward for response in responses if response.answered)
+        selected["target"].add(pair.target_raw_reward for pair in pairs if pair.target_raw_reward is not None)
+        selected["comparator"].add(pair.comparator_raw_reward for pair in pairs if pair.comparator_raw_reward is not None)
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers to log as `reward_distribution/<kind>/<side>/<what>`: `mean` if there is one, `count`, `bin_00` to `bin_15`."""
+        values: dict[str, float] = {}
+        for kind, sides in self.histograms.items():
+            for side, histogram in sides.items():
+                prefix = f"reward_distribution/{kind}/{side}"
+                if histogram.mean is not None:
+                    values[f"{prefix}/mean"] = histogram.mean
+                values[f"{prefix}/count"] = histogram.count
+                values.update({f"{prefix}/bin_{index:02d}": count for index, count in enumerate(histogram.counts)})
+        return values
+
+    def write(self, directory: str | Path, iteration: int) -> Path:
+        """The round's file `iteration_0001.json`, complete; an earlier one is replaced.
+
+            {"iteration", "reward_range": [low, high], "bin_edges": [17 numbers],
+             "candidates": {"target": {"counts": [16 numbers], "count", "mean", "dropped"}, "comparator": {…}},
+             "selected_pairs": likewise}
+
+        Raises:
+            OSError: the disk refused.
+        """
+        edges = self.histograms["candidates"]["target"].edges
+        document: dict[str, JSON] = {
+            "iteration": iteration,
+            "reward_range": [*self.reward_range],
+            "bin_edges": [*edges],
+        }
+        for kind, sides in self.histograms.items():
+            document[kind] = {side: histogram.record() for side, histogram in sides.items()}
+        path = Path(directory).expanduser() / f"iteration_{iteration:04d}.json"
+        replace_file(path, dump_json(document) + b"\n")
+        return path
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was counted: plain values."""
+        return {kind: {side: h.state_dict() for side, h in sides.items()} for kind, sides in self.histograms.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state_dict`."""
+        for kind, sides in self.histograms.items():
+            for side, histogram in sides.items():
+                histogram.load_state_dict(state[kind][side])
