@@ -123,7 +123,7 @@ class MARLHFTrainer(PreferenceTrainer):
         self, env: BranchingEnv, policies: Mapping[AgentID, HFPolicy], config: MARLHFConfig, executor: Executor | None
     ) -> MARLHF:
         """Pairs, reward model and policy-gradient learner."""
-        reward_model = build_reward_model(config, config, policies, self._agent_model, self._model_config)
+        reward_model = build_reward_model(config, config, policies, self._model_config)
         self._backend = self._built_backend(ScoreWith(env, reward_model), policies, config)
         return self.learner_class(
             self._gathering(env, policies, config),
