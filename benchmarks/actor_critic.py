@@ -19,11 +19,13 @@ import torch
 import llm_envs
 from learners import IACTrainer, MAACTrainer, MAGRPOTrainer, Trainer
 
+SLOW_CRITIC = {"critic_learning_rate": 1e-5, "value_head_learning_rate": 1e-4}
 VARIANTS = {
     "magrpo": (MAGRPOTrainer, {}),
     "maac-v": (MAACTrainer, {"critic_type": "v"}),
-    # Q is its own baseline: what it has learned is no news any more, so it must learn more slowly than the actors.
-    "maac-q": (MAACTrainer, {"critic_type": "q", "critic_learning_rate": 1e-4, "value_head_learning_rate": 1e-3}),
+    # Q is its own baseline: what it has learned is no news any more. So it learns slowly here, little more than the mean, and
+    # advantages keep their size: once a team agrees every time, nothing but noise is left to normalise.
+    "maac-q": (MAACTrainer, {"critic_type": "q", **SLOW_CRITIC, "advantage_normalization": False}),
     "iac": (IACTrainer, {"use_separate_critic": True}),
     "iac-shared": (IACTrainer, {"use_separate_critic": False}),
 }
