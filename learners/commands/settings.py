@@ -217,7 +217,8 @@ def _preset(run: RunOptions, env: BranchingEnv, parsed: Parsed) -> dict[str, Any
     """The preset's values that the user has not set and the learner knows."""
     count = len(env.items) if has_length(env.items) else None
     chains = "learner.gae_lambda" in parsed.values
-    values = presets.values(presets.choose(run.preset, run.models), count, env.num_turns, chains=chains)
+    critic_type = parsed.values.get("learner.critic_type", "v")
+    values = presets.values(presets.choose(run.preset, run.models), count, env.num_turns, chains=chains, critic_type=critic_type)
     return {
         name: value
         for name, value in values.items()
