@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from llm_envs.rewards import processed
+from llm_envs.rewards import declared_range, processed
 from llm_envs.seeding import ORDER, PLAY, Path, stream
 from llm_envs.spaces import UnicodeText, clean_text
 from llm_envs.task import Task, agent_names, has_length
@@ -81,6 +81,11 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
     def __getstate__(self) -> dict[str, Any]:
         # An iterator can be neither pickled nor copied; the next row is found again by its position.
         return {**self.__dict__, "_rows": None}
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """Lowest and highest raw reward of a turn, where they are declared (`set_reward_range`)."""
+        return None
 
     # ---- what a subclass gives ----
 
@@ -335,6 +340,11 @@ class TaskEnv(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
         self._formatters = task.build_formatters()
         self._rewards = task.build_rewards()
         self._transitions = task.build_transitions()
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """Lowest and highest raw reward of a turn, where the task's reward declares them (`set_reward_range`)."""
+        return declared_range(self.task.reward)
 
     def initial(self, item: Item, key: Path, item_index: int = -1) -> State:
         """The state an episode on this row starts from: every agent's formatted prompt.

@@ -203,7 +203,7 @@ def set_reward_range(function: RewardFunction, low: float, high: float) -> Rewar
     return function
 
 
-def reward_range_of(reward: RewardFunction | Mapping[str, RewardFunction]) -> tuple[float, float] | None:
+def declared_range(reward: RewardFunction | Mapping[str, RewardFunction]) -> tuple[float, float] | None:
     """The lowest and highest reward as declared, None if it is not.
 
     A scaled function has the scaled range, named terms the sum of theirs if each has one. An own attribute `reward_range` of the
@@ -213,13 +213,13 @@ def reward_range_of(reward: RewardFunction | Mapping[str, RewardFunction]) -> tu
         TypeError, ValueError: an attribute `reward_range` that is no range.
     """
     if isinstance(reward, Mapping):
-        ranges = [reward_range_of(function) for function in reward.values()]
+        ranges = [declared_range(function) for function in reward.values()]
         known = [limits for limits in ranges if limits is not None]
         if not known or len(known) < len(ranges):
             return None
         return math.fsum(low for low, _ in known), math.fsum(high for _, high in known)
     if isinstance(reward, Scaled):
-        limits = reward_range_of(reward.function)
+        limits = declared_range(reward.function)
         if limits is None:
             return None
         low, high = sorted(reward.factor * limit for limit in limits)

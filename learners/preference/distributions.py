@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from learners.json_files import JSON, dump_json, replace_file
 from learners.preference.pairs import JointResponse, Pair
+from llm_envs.env import BranchingEnv
 
 NUM_BINS = 16
 KINDS = ("candidates", "selected_pairs")
@@ -69,16 +70,41 @@ class RewardHistogram:
         self.counts, self.dropped, self._sum = list(state["counts"]), state["dropped"], state["sum"]
 
 
+def reward_range_of(env: BranchingEnv, discount: float = 1.0) -> tuple[float, float]:
+    """Lowest and highest raw reward of a joint response, from what the env's reward declares for a turn.
+
+    Over H turns the discounted sum reaches Σ_{t<H} γ^t times as far from 0; an episode may also end with its first turn.
+
+    Raises:
+        ValueError: the reward function has no range.
+    """
+    declared = env.reward_range
+    if declared is None:
+        raise ValueError(
+            f"log_reward_distribution=True needs the range of the rewards of {env}: declare it with "
+            "set_reward_range(reward_func, low, high), for each of several terms"
+        )
+    reach = math.fsum(discount**turn for turn in range(env.num_turns))
+    low, high = declared
+    return low * (reach if low < 0 else 1.0), high * (reach if high > 0 else 1.0)
+
+
 class RewardDistribution:
-    """The raw rewards of one round. A fresh one is made for each.
+    """The raw rewards of one round after the other.
 
     Args:
-        reward_range: lowest and highest raw reward, as `set_reward_range` declared them.
+        reward_range: lowest and highest raw reward of a joint response, see `reward_range_of`.
+        directory: of the rounds' files, or what gives it when it is first needed; made when the first is written.
     """
 
-    def __init__(self, reward_range: tuple[float, float]) -> None:
+    def __init__(self, reward_range: tuple[float, float], directory: str | Path | Callable[[], Path]) -> None:
         self.reward_range = reward_range
-        self.histograms = {kind: {side: RewardHistogram(*reward_range) for side in SIDES} for kind in KINDS}
+        self._directory = directory
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        """Forget the last round."""
+        self.histograms = {kind: {side: RewardHistogram(*self.reward_range) for side in SIDES} for kind in KINDS}
 
     def add(self, targets: Sequence[JointResponse], comparators: Sequence[JointResponse], pairs: Sequence[Pair]) -> None:
         """Count the candidates of an item and the pairs that were selected of them; responses without an answer are left out."""
@@ -100,7 +126,16 @@ class RewardDistribution:
                 values.update({f"{prefix}/bin_{index:02d}": count for index, count in enumerate(histogram.counts)})
         return values
 
-    def write(self, directory: str | Path, iteration: int) -> Path:
+    def end_round(self, iteration: int) -> dict[str, float]:
+        """Metrics of the round, whose file is written.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        self.write(iteration)
+        return self.metrics()
+
+    def write(self, iteration: int) -> Path:
         """The round's file `iteration_0001.json`, complete; an earlier one is replaced.
 
             {"iteration", "reward_range": [low, high], "bin_edges": [17 numbers],
@@ -118,16 +153,34 @@ class RewardDistribution:
         }
         for kind, sides in self.histograms.items():
             document[kind] = {side: histogram.record() for side, histogram in sides.items()}
-        path = Path(directory).expanduser() / f"iteration_{iteration:04d}.json"
+        directory = Path(self._directory() if callable(self._directory) else self._directory).expanduser()
+        path = directory / f"iteration_{iteration:04d}.json"
         replace_file(path, dump_json(document) + b"\n")
         return path
 
     def state_dict(self) -> dict[str, Any]:
-        """What was counted: plain values."""
-        return {kind: {side: h.state_dict() for side, h in sides.items()} for kind, sides in self.histograms.items()}
+        """What was counted in the round under way: plain values."""
+        counted = {kind: {side: h.state_dict() for side, h in sides.items()} for kind, sides in self.histograms.items()}
+        return {"reward_range": list(self.reward_range), **counted}
+
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Refuse a state of other bins.
+
+        Raises:
+            ValueError: naming both ranges.
+        """
+        if list(state["reward_range"]) != list(self.reward_range):
+            raise ValueError(
+                f"the checkpoint counts rewards in the range {list(state['reward_range'])}, this run in {list(self.reward_range)}"
+            )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`."""
+        """Go on from `state_dict`.
+
+        Raises:
+            ValueError: as `check_state_dict`; nothing is changed.
+        """
+        self.check_state_dict(state)
         for kind, sides in self.histograms.items():
             for side, histogram in sides.items():
                 histogram.load_state_dict(state[kind][side])

@@ -10,7 +10,7 @@ import hashlib
 import math
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -162,7 +162,7 @@ class ReplayBuffer:
     """The pairs of a run's rounds.
 
     Args:
-        directory: of the files; made when the first is written.
+        directory: of the files, or what gives it when it is first needed; made when the first is written.
         mode: see `ReplayOptions`; any of its names.
         k: rounds of "nearest_k".
         decay: λ of "lambda_decay".
@@ -176,7 +176,7 @@ class ReplayBuffer:
 
     def __init__(
         self,
-        directory: str | Path,
+        directory: str | Path | Callable[[], Path],
         mode: str = "current",
         *,
         k: int | None = None,
@@ -188,7 +188,7 @@ class ReplayBuffer:
         self.mode = canonical_replay_mode(mode)
         check_replay_options(self.mode, k, decay, sample_size)
         require_int("seed", seed, 0)
-        self.directory = Path(directory).expanduser()
+        self._directory = directory
         self._k = 1 if self.mode == "current" else k
         self._decay = decay
         self._sample_size = sample_size
@@ -199,6 +199,29 @@ class ReplayBuffer:
         self._rounds: dict[int, _Round] = {}
         self._cache: OrderedDict[int, tuple[list[Pair], int]] = OrderedDict()
 
+    @classmethod
+    def from_options(cls, options: ReplayOptions, default: Callable[[], Path], *, seed: int) -> ReplayBuffer:
+        """The buffer of a config.
+
+        Args:
+            options: checked ones.
+            default: gives the folder where `preference_replay_dir` is None.
+            seed: of the run.
+        """
+        return cls(
+            default if options.preference_replay_dir is None else options.preference_replay_dir,
+            options.preference_replay_mode,
+            k=options.preference_replay_k,
+            decay=options.preference_replay_lambda,
+            sample_size=options.preference_replay_sample_size,
+            seed=seed,
+        )
+
+    @property
+    def directory(self) -> Path:
+        """Folder of the files."""
+        return Path(self._directory() if callable(self._directory) else self._directory).expanduser()
+
     @property
     def num_pairs(self) -> int:
         """Pairs of all rounds so far."""
@@ -207,6 +230,22 @@ class ReplayBuffer:
     def path_of(self, iteration: int) -> Path:
         """The file of a round, counted from 1."""
         return self.directory / f"iteration_{iteration:04d}.json"
+
+    def check_vacant(self, iteration: int) -> None:
+        """Refuse a round whose file belongs to another run: to be asked before its responses are drawn.
+
+        Raises:
+            ReplayError: naming the file.
+        """
+        path = self.path_of(iteration)
+        if not path.exists() and not path.is_symlink():
+            return
+        try:
+            run = _parsed(path, _read(path))[0]
+        except ReplayError as error:
+            raise ReplayError(f"{path} exists and is not a round of this run, so it stays: {error}; {_ELSEWHERE}") from error
+        if run != self._run:
+            raise ReplayError(f"{path} is a round of another run and is not overwritten; {_ELSEWHERE}")
 
     def store(self, iteration: int, pairs: Sequence[Pair]) -> Path:
         """The file of a new round, complete and on the disk. One without pairs is written too, and never drawn from.
@@ -220,8 +259,8 @@ class ReplayBuffer:
         require_int("iteration", iteration, 1)
         if iteration in self._rounds:
             raise ValueError(f"iteration {iteration} is stored already, in {self.path_of(iteration)}")
+        self.check_vacant(iteration)
         path = self.path_of(iteration)
-        self._check_replaceable(path)
         data = self._document(iteration, pairs)
         try:
             digest = replace_file(path, data)
@@ -270,16 +309,23 @@ class ReplayBuffer:
         ]
         return {"run": self._run, "rounds": rounds}
 
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Make sure that the rounds of a state are there.
+
+        Raises:
+            ReplayError: the file of a round is missing, or not the one of then.
+        """
+        for iteration, known in _rounds_of(state).items():
+            _read_checked(self.path_of(iteration), known)
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from `state_dict`, with the rounds of then.
 
         Raises:
-            ReplayError: the file of a round is missing, or not the one of then; nothing is changed.
+            ReplayError: as `check_state_dict`; nothing is changed.
         """
-        rounds = {entry["iteration"]: _Round(entry["num_pairs"], entry["sha256"]) for entry in state["rounds"]}
-        for iteration, known in rounds.items():
-            _read_checked(self.path_of(iteration), known)
-        self._run, self._rounds = state["run"], rounds
+        self.check_state_dict(state)
+        self._run, self._rounds = state["run"], _rounds_of(state)
         self._cache.clear()
 
     def _shards(self, iteration: int) -> list[int]:
@@ -308,15 +354,9 @@ class ReplayBuffer:
         head = dump_json({"run": self._run, "iteration": iteration, "num_pairs": len(pairs)})
         return head[:-1] + b',"pairs":[\n' + b",\n".join(lines) + b"\n]}\n"
 
-    def _check_replaceable(self, path: Path) -> None:
-        if not path.exists() and not path.is_symlink():
-            return
-        try:
-            run = _parsed(path, _read(path))[0]
-        except ReplayError as error:
-            raise ReplayError(f"{path} exists and is not a round of this run, so it stays: {error}; {_ELSEWHERE}") from error
-        if run != self._run:
-            raise ReplayError(f"{path} is a round of another run and is not overwritten; {_ELSEWHERE}")
+
+def _rounds_of(state: Mapping[str, Any]) -> dict[int, _Round]:
+    return {entry["iteration"]: _Round(entry["num_pairs"], entry["sha256"]) for entry in state["rounds"]}
 
 
 def read_round(path: str | Path) -> list[Pair]:

@@ -48,6 +48,11 @@ class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
         )
         self.env = env
 
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """That of the wrapped environment: wrappers may change rewards, raw ones stay what they are."""
+        return self.env.reward_range
+
     def initial(self, item: Item, key: Path, item_index: int = -1) -> State:
         """The state an episode on this row starts from."""
         inner = self.env.initial(item, key, item_index)

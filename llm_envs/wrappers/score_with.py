@@ -9,7 +9,7 @@ from pettingzoo import ParallelEnv
 
 from llm_envs.calling import FAILURES, SettledCall
 from llm_envs.env import BranchingEnv
-from llm_envs.rewards import reward_error, reward_rows
+from llm_envs.rewards import declared_range, reward_error, reward_rows
 from llm_envs.types import AgentID, JointAction, State, Transition
 from llm_envs.wrappers.base import Wrapper, rewarded
 
@@ -36,6 +36,11 @@ class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
         super().__init__(env)
         self.score = score
         self._call = SettledCall(score, role="score", arguments=["the prompts", "the completions"], keywords=["states"])
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """Lowest and highest score, where the model declares them."""
+        return declared_range(self.score)
 
     def branch(self, state: State, joint_actions: Sequence[JointAction]) -> list[Transition]:
         """What each of several joint actions leads to, with the model's scores for rewards.

@@ -15,8 +15,8 @@ from llm_envs.rewards import (
     RewardError,
     RewardProcessors,
     Rewards,
+    declared_range,
     processed,
-    reward_range_of,
     reward_rows,
     scaled,
     set_reward_range,
@@ -310,11 +310,11 @@ def test_a_declared_range_stays_with_the_function():
     def solved(a, b):
         return [1.0]
 
-    assert reward_range_of(solved) is None
+    assert declared_range(solved) is None
     assert set_reward_range(solved, 0, 2) is solved
-    assert reward_range_of(solved) == (0.0, 2.0)
+    assert declared_range(solved) == (0.0, 2.0)
     set_reward_range(solved, -1.5, 2)
-    assert reward_range_of(solved) == (-1.5, 2.0)
+    assert declared_range(solved) == (-1.5, 2.0)
 
 
 def test_an_own_attribute_declares_a_range_too():
@@ -327,18 +327,18 @@ def test_an_own_attribute_declares_a_range_too():
         def other(self, a, b):
             return [0]
 
-    assert reward_range_of(Judge()) == (-1.0, 1.0)
-    assert reward_range_of(functools.wraps(ranged(0, 3))(lambda *texts: [0])) == (0.0, 3.0)
+    assert declared_range(Judge()) == (-1.0, 1.0)
+    assert declared_range(functools.wraps(ranged(0, 3))(lambda *texts: [0])) == (0.0, 3.0)
     with pytest.raises(TypeError, match=r"Judge.other' cannot be given a range: wrap it in a def"):
         set_reward_range(Judge().other, 0, 1)
 
 
 def test_ranges_of_scaled_functions_and_sums():
     """−½ · [0, 4] = [−2, 0]; with [1, 3] the sum is [−1, 3]; a term without a range leaves the sum without one."""
-    assert reward_range_of(scaled(-0.5, ranged(0, 4))) == (-2.0, 0.0)
-    assert reward_range_of({"cost": scaled(-0.5, ranged(0, 4)), "gain": ranged(1, 3)}) == (-1.0, 3.0)
-    assert reward_range_of({"cost": ranged(0, 4), "gain": lambda a, b: [0]}) is None
-    assert reward_range_of({}) is None is reward_range_of(scaled(2, lambda a, b: [0]))
+    assert declared_range(scaled(-0.5, ranged(0, 4))) == (-2.0, 0.0)
+    assert declared_range({"cost": scaled(-0.5, ranged(0, 4)), "gain": ranged(1, 3)}) == (-1.0, 3.0)
+    assert declared_range({"cost": ranged(0, 4), "gain": lambda a, b: [0]}) is None
+    assert declared_range({}) is None is declared_range(scaled(2, lambda a, b: [0]))
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 1), (0, float("inf")), (float("nan"), 1), (-1.5e308, 1.5e308)])
@@ -352,4 +352,4 @@ def test_attributes_that_are_no_range_are_refused(declared):
     function = ranged(0, 1)
     function.reward_range = declared
     with pytest.raises(TypeError, match=r"a reward range must be two numbers|a limit of a reward range must be a number"):
-        reward_range_of(function)
+        declared_range(function)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.preference.distributions import NUM_BINS, RewardDistribution, RewardHistogram
+from learners.preference.distributions import NUM_BINS, RewardDistribution, RewardHistogram, reward_range_of
 from learners.preference.pairs import JointResponse, Pair
+from llm_envs.env import TaskEnv
+from llm_envs.rewards import RewardProcessors, scaled, set_reward_range
+from llm_envs.task import Task
 from llm_envs.types import Completion
+from llm_envs.wrappers import JointAgent, ScoreWith, TransformReward, TurnLimit
 
 SOME = Completion("text", (1,), (-0.5,), (3,))
 
@@ -77,9 +82,9 @@ def test_faulty_limits_are_refused(low, high):
         RewardHistogram(low, high)
 
 
-def a_round() -> RewardDistribution:
+def a_round(directory: Path = Path("nowhere")) -> RewardDistribution:
     """Two items. Targets 0, .5 and 1; comparators .25 and one without an answer; pairs of (1, .25) and (.5, .25)."""
-    distribution = RewardDistribution((0.0, 1.0))
+    distribution = RewardDistribution((0.0, 1.0), directory)
     first, second = [response(0.0), response(1.0)], [response(0.5)]
     other = response(0.25)
     pairs = [Pair(target, other, 0.5, target.raw_reward, other.raw_reward) for target in (first[1], second[0])]
@@ -99,7 +104,7 @@ def test_candidates_and_selected_pairs_of_both_sides():
 
 
 def test_pairs_of_one_side_alone_have_no_comparison_to_count():
-    distribution = RewardDistribution((0.0, 1.0))
+    distribution = RewardDistribution((0.0, 1.0), "nowhere")
     distribution.add([response(0.5), response(1.0)], [], [Pair(response(1.0), response(0.5), 0.75)])
     assert distribution.histograms["selected_pairs"]["target"].count == 0
 
@@ -111,34 +116,90 @@ def test_metrics_are_plain_numbers():
     prefix = "reward_distribution/candidates/target"
     assert (values[f"{prefix}/mean"], values[f"{prefix}/count"], values[f"{prefix}/bin_08"]) == (0.5, 3, 1)
     assert sum(values[f"{prefix}/bin_{index:02d}"] for index in range(NUM_BINS)) == 3
-    empty = RewardDistribution((0.0, 1.0)).metrics()
+    empty = RewardDistribution((0.0, 1.0), "nowhere").metrics()
     assert len(empty) == 4 * (NUM_BINS + 1) and not any(name.endswith("mean") for name in empty)
 
 
 def test_the_file_of_a_round(tmp_path):
-    path = a_round().write(tmp_path / "new", 12)
-    assert path == tmp_path / "new" / "iteration_0012.json"
+    distribution = a_round(tmp_path / "new")
+    assert distribution.end_round(12) == a_round().metrics()
+    [path] = (tmp_path / "new").iterdir()
+    assert path.name == "iteration_0012.json"
     document = json.loads(path.read_text())
     assert document["iteration"] == 12 and document["reward_range"] == [0.0, 1.0]
     assert document["bin_edges"] == [index / 16 for index in range(17)]
-    assert document["candidates"]["comparator"] == {
-        "counts": [0, 0, 0, 0, 1, *[0] * 11],
-        "count": 1,
-        "mean": 0.25,
-        "dropped": 0,
-    }
+    counts = [0, 0, 0, 0, 1, *[0] * 11]
+    assert document["candidates"]["comparator"] == {"counts": counts, "count": 1, "mean": 0.25, "dropped": 0}
     assert document["selected_pairs"]["target"]["mean"] == 0.75
-    assert RewardDistribution((0.0, 1.0)).write(tmp_path / "new", 12) == path
+
+
+def test_a_round_begins_anew_and_replaces_a_file_of_its_number(tmp_path):
+    distribution = a_round(tmp_path)
+    path = distribution.write(1)
+    distribution.begin_round()
+    assert distribution.metrics() == RewardDistribution((0.0, 1.0), "nowhere").metrics()
+    assert distribution.write(1) == path and distribution.write(2) != path
     assert json.loads(path.read_text())["candidates"]["target"]["mean"] is None
-    assert [entry.name for entry in path.parent.iterdir()] == ["iteration_0012.json"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["iteration_0001.json", "iteration_0002.json"]
+
+
+def test_the_folder_may_be_known_later(tmp_path):
+    folders: list[Path] = []
+    distribution = RewardDistribution((0.0, 1.0), lambda: folders[0])
+    folders.append(tmp_path)
+    assert distribution.write(1).parent == tmp_path
 
 
 def test_a_resumed_round_counts_on(tmp_path):
     state = json.loads(json.dumps(a_round().state_dict()))
-    resumed = RewardDistribution((0.0, 1.0))
+    resumed = RewardDistribution((0.0, 1.0), tmp_path / "a")
     resumed.load_state_dict(state)
-    straight = a_round()
+    straight = a_round(tmp_path / "b")
     for distribution in (straight, resumed):
         distribution.add([response(0.1)], [response(math.nan)], [])
     assert resumed.metrics() == straight.metrics()
-    assert resumed.write(tmp_path / "a", 1).read_bytes() == straight.write(tmp_path / "b", 1).read_bytes()
+    assert resumed.write(1).read_bytes() == straight.write(1).read_bytes()
+
+
+def test_a_state_of_another_range_is_refused():
+    other = RewardDistribution((0.0, 2.0), "nowhere")
+    with pytest.raises(ValueError, match=r"counts rewards in the range \[0.0, 1.0\], this run in \[0.0, 2.0\]"):
+        other.load_state_dict(a_round().state_dict())
+    assert other.metrics() == RewardDistribution((0.0, 2.0), "nowhere").metrics()
+
+
+# ---- the range ----
+
+
+def make_env(reward, num_turns: int = 1) -> TaskEnv:
+    transition = (lambda agent_completions: list(agent_completions)) if num_turns > 1 else None
+    items = [{"prompt": "one"}]
+    return TaskEnv(Task(reward=reward, items=items, agents=("a_0", "b_0"), num_turns=num_turns, transition=transition))
+
+
+def ranged(low: float, high: float):
+    return set_reward_range(lambda first, second: [0.0] * len(first), low, high)
+
+
+def test_the_range_is_that_of_the_task_whatever_is_around_it():
+    env = make_env(ranged(-1, 3))
+    wrapped = [env, TurnLimit(env, 1), TransformReward(env, RewardProcessors.scale(10.0)), JointAgent(env)]
+    assert [reward_range_of(one) for one in wrapped] == [(-1.0, 3.0)] * 4
+    assert reward_range_of(make_env({"some": ranged(0, 1), "more": scaled(2.0, ranged(-1, 0))})) == (-2.0, 1.0)
+
+
+def test_over_several_turns_the_range_is_that_of_discounted_sums():
+    """γ = ½ over 3 turns: 1.75 times as far; rewards that are never below 1 are at least 1."""
+    assert reward_range_of(make_env(ranged(-1, 4), 3), 0.5) == (-1.75, 7.0)
+    assert reward_range_of(make_env(ranged(1, 4), 3), 0.5) == (1.0, 7.0)
+    assert reward_range_of(make_env(ranged(-4, -2), 3), 0.5) == (-7.0, -2.0)
+    assert reward_range_of(make_env(ranged(-1, 4), 3), 0.0) == (-1.0, 4.0)
+
+
+def test_without_a_range_there_are_no_bins():
+    plain = make_env(lambda first, second: [0.0])
+    learned = ScoreWith(make_env(ranged(0, 1)), lambda prompts, completions: [0.0])
+    for env in (plain, learned):
+        with pytest.raises(ValueError, match=r"log_reward_distribution=True needs the range .* set_reward_range\(reward_func"):
+            reward_range_of(env)
+    assert ScoreWith(plain, set_reward_range(lambda prompts, completions: [0.0], 0, 5)).reward_range == (0.0, 5.0)

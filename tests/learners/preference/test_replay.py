@@ -268,6 +268,14 @@ def test_another_runs_round_is_neither_imported_nor_overwritten(tmp_path):
     assert (tmp_path / "iteration_0002.json").read_bytes() == content
 
 
+def test_a_taken_file_is_found_before_anything_is_drawn(tmp_path):
+    buffer_with(tmp_path, [1])
+    successor = ReplayBuffer(tmp_path)
+    successor.check_vacant(2)
+    with pytest.raises(ReplayError, match=r"iteration_0001.json is a round of another run"):
+        successor.check_vacant(1)
+
+
 @pytest.mark.parametrize("content", [b"", b"not JSON", b"[]", b'{"iteration": 1}'])
 def test_a_foreign_file_is_not_overwritten(tmp_path, content):
     path = tmp_path / "iteration_0001.json"
@@ -401,6 +409,8 @@ def test_a_missing_or_changed_round_refuses_the_state_and_changes_nothing(tmp_pa
     before = fresh.state_dict()
     with pytest.raises(ReplayError, match=r"iteration_0001.json is not the file that this run stored"):
         fresh.load_state_dict(state)
+    with pytest.raises(ReplayError, match=r"iteration_0001.json is not the file that this run stored"):
+        fresh.check_state_dict(state)
     lost.path_of(2).unlink()
     with pytest.raises(ReplayError, match=r"iteration_0002.json cannot be read"):
         resumed(lost, tmp_path / "lost")
@@ -538,6 +548,25 @@ def test_options_of_a_config():
     ):
         with pytest.raises(ValueError, match=named):
             ReplayOptions(**given).check_replay_options()
+
+
+def test_a_buffer_of_a_config(tmp_path):
+    """In the folder of the options; without one in the default, which need not be known until the first round."""
+    options = ReplayOptions(preference_replay_mode="last_k", preference_replay_k=1, preference_replay_sample_size=7)
+    options.check_replay_options()
+    folders: list[Path] = []
+    buffer = ReplayBuffer.from_options(options, lambda: folders[0], seed=4)
+    folders.append(tmp_path / "default")
+    assert buffer.store(1, pairs(1, 5)).parent == tmp_path / "default"
+    same = buffer_with(tmp_path / "same", [5], "nearest_k", k=1, sample_size=7, seed=4)
+    assert numbers(buffer.select(1)) == numbers(same.select(1)) and len(buffer.select(1)) == 7
+    decayed = ReplayOptions(
+        preference_replay_mode="lambda_decay", preference_replay_lambda=0.0, preference_replay_dir=str(tmp_path / "own")
+    )
+    buffer = ReplayBuffer.from_options(decayed, lambda: tmp_path / "default", seed=4)
+    for iteration in (1, 2):
+        assert buffer.store(iteration, pairs(iteration, 3)).parent == tmp_path / "own"
+    assert set(drawn_rounds(buffer.select(2))) == {2}
 
 
 def test_a_buffer_checks_its_options(tmp_path):
