@@ -98,6 +98,7 @@ MAKERS = {
     "learners.trainer": {"env", "task"},  # runs on any env and asks its items for their length
     "learners.phases": {"env", "task"},
     "learners.actor_critic.trainers": {"env"},
+    "learners.preference.trainers": {"env"},
     "learners.evaluation": {"env"},
     "learners.preference.distributions": {"env"},  # asks an env for the range of its rewards
 }

@@ -16,7 +16,7 @@ from learners.policy import HFPolicy
 from learners.preference.api import EndpointPolicy
 from llm_envs.seeding import COMPARATOR, Path
 from llm_envs.types import AgentID, Completion, Item, Policy
-from llm_envs.wrappers import JointAgentAdapter, UnparsableCompletionError, split_completion
+from llm_envs.wrappers import JointAgentAdapter, UnparsableCompletionError, joint_prompt, split_completion
 
 NO_ANSWER = Completion("", (), (), (), "length")
 """What stands where a comparator has nothing to say. It has read nothing (`prompt_ids` is empty), so it is never compared."""
@@ -288,7 +288,7 @@ class CentralizedComparator:
             states.setdefault((*key[:-2], *key[-1:]), {})[agent] = row
         asked = [[prompts[rows[agent]] for agent in self._agents] for rows in states.values()]
         rows_of_items = [items[rows[self._agents[0]]] for rows in states.values()]
-        joint = [self._adapter.build_prompt(item, one) for item, one in zip(rows_of_items, asked, strict=True)]
+        joint = [joint_prompt(self._adapter, item, one) for item, one in zip(rows_of_items, asked, strict=True)]
         texts = self._writer(joint, n, list(states), rows_of_items)
         answers: dict[int, list[Completion]] = {}
         for rows, item, written in zip(states.values(), rows_of_items, texts, strict=True):

@@ -62,7 +62,13 @@ class Gathering:
         return {name: part for name, part in parts.items() if part is not None}
 
     def begin_round(self, iteration: int) -> None:
-        """Forget the last round, and let comparator and snapshots see the team as it is."""
+        """Forget the last round, and let comparator and snapshots see the team as it is.
+
+        Raises:
+            ReplayError: the round's file belongs to another run.
+        """
+        if self.replay is not None:
+            self.replay.check_vacant(iteration)
         self.store.begin_round()
         if self.distribution is not None:
             self.distribution.begin_round()

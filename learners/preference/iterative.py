@@ -138,10 +138,10 @@ class MADPORounds:
 class MADPOIter(MADPORounds):
     """MADPO in rounds, each with fresh pairs against a comparator."""
 
-    config_class: ClassVar[type[MADPOIterConfig]] = MADPOIterConfig
+    config_class = MADPOIterConfig
 
 
 class MARLHFIter(MARLHF):
     """MARLHF in rounds, each with fresh pairs against a comparator and a fresh reward model."""
 
-    config_class: ClassVar[type[MARLHFIterConfig]] = MARLHFIterConfig
+    config_class = MARLHFIterConfig

@@ -203,13 +203,14 @@ class JointRewardModel:
         metrics = _metrics(torch.cat([won for won, _ in found]), torch.cat([lost for _, lost in found]))
         return metrics if norm is None else {**metrics, "grad_norm": norm}
 
-    def flush(self) -> None:
-        """Step with the mini-batches that wait in an accumulation window: the end of an epoch.
+    def flush(self) -> dict[str, float]:
+        """`grad_norm` of a step with the mini-batches that wait in an accumulation window, the end of an epoch; `{}` without any.
 
         Raises:
             FloatingPointError: the gradient is not finite; the weights are unchanged then.
         """
-        self._optimizer.flush()
+        norm = self._optimizer.flush()
+        return {} if norm is None else {"grad_norm": norm}
 
     @torch.no_grad()
     def evaluate(self, pairs: Sequence[Pair]) -> dict[str, float]:

@@ -49,7 +49,6 @@ class PreferenceTrainer(TeamTrainer):
 
     def __init__(self, *, centralized_comparator_adapter: JointAgentAdapter | None = None, **options: Any) -> None:
         self._comparator_adapter = centralized_comparator_adapter
-        self._reward_func = options.get("reward_func")
         self._model_config: Mapping[str, Any] | ModelConfig | None = options.get("model_config")
         self._agent_model: str | PreTrainedModel | None = options.get("agent_model")
         super().__init__(**options)
@@ -64,7 +63,7 @@ class PreferenceTrainer(TeamTrainer):
                 raise ValueError("centralized_comparator_adapter cannot apply: only the iterative forms have a comparator")
             return Gathering(policies, config)
         sampling = SamplingConfig(config.temperature, config.top_p, config.top_k, config.max_new_tokens)
-        comparisons = config.comparator_num_candidates or config.preference_num_candidates  # type: ignore[attr-defined]
+        comparisons = config.comparator_num_candidates or config.preference_num_candidates
         snapshots = config.policy_checkpoint_dir
         return Gathering(
             policies,
@@ -73,14 +72,12 @@ class PreferenceTrainer(TeamTrainer):
             comparator=build_comparator(config, policies, sampling, self._comparator_adapter),
             num_comparisons=comparisons,
             replay=ReplayBuffer.from_options(config, lambda: self.output_dir / REPLAY_FOLDER, seed=config.seed),  # type: ignore[attr-defined]
-            distribution=self._distribution(env, config),
+            distribution=self._distribution(env, config.discount) if config.log_reward_distribution else None,
             snapshots=None if snapshots is None else Path(snapshots).expanduser(),
         )
 
-    def _distribution(self, env: BranchingEnv, config: IterativeOptions) -> RewardDistribution | None:
-        if not config.log_reward_distribution:
-            return None
-        return RewardDistribution(reward_range_of(env), lambda: self.output_dir / DISTRIBUTIONS_FOLDER)
+    def _distribution(self, env: BranchingEnv, discount: float) -> RewardDistribution:
+        return RewardDistribution(reward_range_of(env, discount), lambda: self.output_dir / DISTRIBUTIONS_FOLDER)
 
 
 class MADPOTrainer(PreferenceTrainer):

@@ -98,6 +98,19 @@ def _section(text: str, role: str, roles: Sequence[str]) -> str | None:
     return None if found is None else found.group(1).strip()
 
 
+def joint_prompt(adapter: JointAgentAdapter, item: Item, agent_prompts: Sequence[str]) -> str:
+    """What the adapter asks one writer for all roles, checked; a `ChatPrompt` if it gives messages.
+
+    Raises:
+        TypeError, ValueError: if it is neither text nor messages, or empty.
+    """
+    source = f"what {type(adapter).__name__}.build_prompt returns"
+    prompt = as_prompt(adapter.build_prompt(item, agent_prompts), source)
+    if not prompt.strip():
+        raise ValueError(f"{source} must not be empty, got {prompt!r}")
+    return prompt
+
+
 def split_completion(adapter: JointAgentAdapter, text: str, item: Item, n: int) -> list[str]:
     """The n roles' texts as the adapter reads them, checked.
 
@@ -166,11 +179,9 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
 
     def _prompt(self, inner: State) -> dict[AgentID, str]:
         prompts = [inner.observations[role] for role in self.env.possible_agents]
-        source = f"what {type(self.adapter).__name__}.build_prompt returns"
-        prompt = as_prompt(self.adapter.build_prompt(owned(inner.item), prompts), source)
-        if not prompt.strip():
-            raise ValueError(f"{source} must not be empty, got {prompt!r}")
+        prompt = joint_prompt(self.adapter, owned(inner.item), prompts)
         if len(prompt) > self.max_prompt_length:
+            source = f"what {type(self.adapter).__name__}.build_prompt returns"
             raise ValueError(f"{source} has {len(prompt)} characters, more than max_prompt_length={self.max_prompt_length}")
         return {TEAM: prompt}
 
