@@ -19,7 +19,7 @@ from llm_envs.task import Task
 from llm_envs.types import Completion
 
 AGENTS = ("agent_0", "agent_1")
-ITEMS = [{"prompt": f"item {i}: {'abc'[: i % 3]}"} for i in range(5)]
+ITEMS = [{"prompt": f"item {i}: {'abc'[: i % 3]}"} for i in range(4)]
 TRAINERS: dict[str, type[PreferenceTrainer]] = {
     "madpo": MADPOTrainer,
     "marlhf": MARLHFTrainer,
