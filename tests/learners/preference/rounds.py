@@ -140,7 +140,7 @@ def joint(first: float, raw: float | None = None, *, ids: Sequence[int] = (1,), 
     return JointResponse((dict.fromkeys(AGENTS, "p"),), (dict.fromkeys(AGENTS, completion),), first, raw)
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """A run was stopped on purpose."""
 
 
@@ -152,7 +152,7 @@ def stop_in(trainer: Any, member: str, after: int, phases: Sequence[int] | None 
         def call(*arguments: Any) -> Any:
             calls[0] += 1
             if calls[0] > after:
-                raise Stopped
+                raise StoppedError
             return original(*arguments)
 
         return call

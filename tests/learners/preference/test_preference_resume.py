@@ -12,7 +12,7 @@ import pytest
 from rounds import (
     ITEMS,
     TRAINERS,
-    Stopped,
+    StoppedError,
     logged,
     make_trainer,
     recorded,
@@ -75,7 +75,7 @@ def go(trainer: Any, interval: int | None = None) -> bool:
     latest = "latest" if any(checkpoints(trainer).glob("checkpoint-*")) else None
     try:
         trainer.train(latest, checkpoint_dir=checkpoints(trainer), checkpoint_interval=interval)
-    except (Stopped, KeyboardInterrupt):
+    except (StoppedError, KeyboardInterrupt):
         return False
     return True
 
@@ -122,15 +122,14 @@ def test_a_run_stopped_after_every_step_of_every_part(make, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_stopped_where_its_last_checkpoint_is_some_steps_ago(make, kind):
-    """In the middle of a part, before the next one and before the end of a pass: what was done since the checkpoint is done again."""
+    """In the middle of a part, before the next one, before the end of a pass: what was done since the checkpoint is done again."""
     whole = make(kind, "whole")
     whole.train()
-    for number, (member, after) in enumerate(itertools.cycle([("train", 5), ("begin", 1), ("end_epoch", 1)])):
+    for member, after in itertools.cycle([("train", 5), ("begin", 1), ("end_epoch", 1)]):
         stopped = make(kind)
         stop_in(stopped, member, after)
         if go(stopped, 4):
             break
-    assert number >= 1
     assert_equal_runs(stopped, whole)
 
 
