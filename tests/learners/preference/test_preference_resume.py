@@ -31,6 +31,7 @@ EVERYTHING: dict[str, dict[str, Any]] = {
     "madpo": {"gradient_accumulation_steps": 2, "reference_free": False, "train_batch_size": 2},
     "marlhf": {
         "rl_algorithm": "iac",
+        "reward_num_train_epochs": 2,
         "use_separate_critic": False,
         "rollout_buffer_size": 3,
         "rl_options": {"critic_warmup_updates": 1},
@@ -45,7 +46,14 @@ EVERYTHING: dict[str, dict[str, Any]] = {
 }
 """Options with as much state as there is, by kind."""
 
-SMALL = {"shuffle": True, "eval_interval": 4, "eval_num_samples": 1, "preference_pairs_per_sample": 1, "collection_batch_size": 1}
+SMALL = {
+    "shuffle": True,
+    "num_train_epochs": 2,
+    "eval_interval": 4,
+    "eval_num_samples": 1,
+    "preference_pairs_per_sample": 1,
+    "collection_batch_size": 1,
+}
 
 
 @pytest.fixture
@@ -150,7 +158,9 @@ class Counting:
 @pytest.mark.parametrize("kind", KINDS)
 def test_pairs_are_not_sampled_again_once_they_are_stored(make, kind):
     """With checkpoints at the ends of passes alone, and stopped as the next phase begins."""
-    options = {"eval_interval": 0, "log_reward_distribution": False} if kind.endswith("iter") else {"eval_interval": 0}
+    options = {"eval_interval": 0, "num_train_epochs": 1}
+    if kind.endswith("iter"):
+        options["log_reward_distribution"] = False
     total = Counting()
     make(kind, "whole", reward=total, **options).train()
     before, after = Counting(), Counting()
