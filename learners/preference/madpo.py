@@ -44,6 +44,8 @@ class MADPOConfig(PreferenceConfig):
         reference_devices: one device, or one for each agent; None puts each reference beside its agent.
     """
 
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"reference_devices"})
+
     dpo_beta: float = 0.1
     reference_free: bool = True
     length_normalization: bool = False
