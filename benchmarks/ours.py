@@ -28,24 +28,24 @@ from workload import (
     tokenizer_of,
 )
 
-from learners import IACTrainer, MAACTrainer, MAGRPOTrainer
+from learners import trainer_class
 
 
 def prepare(case: Case, reward: Counted) -> tuple[Callable[[], None], Callable[[], int]]:
     """A trainer for the case: its `train`, and its env steps."""
     folder = tempfile.TemporaryDirectory()
-    trainer_class = {"magrpo": MAGRPOTrainer, "maac": MAACTrainer, "iac": IACTrainer}[case.learner]
-    trainer = trainer_class(
+    kind = trainer_class(case.learner)
+    trainer = kind(
         agents=agents_of(case),
         num_agents=2,
         tokenizer=tokenizer_of(case),
         train_dataset=items_of(case),
         reward_func=reward,
         external_transition=feedback if case.turns > 1 else None,
-        args=trainer_class.learner_class.config_class(**options_of(case)),
+        args=kind.learner_class.config_class(**options_of(case, Path(folder.name))),
         output_dir=Path(folder.name) / "run",
         progress=False,
-        **({} if case.learner == "magrpo" else {"critics": critics_of(case)}),
+        **({"critics": critics_of(case)} if case.learner in ("maac", "iac") else {}),
     )
 
     def train() -> None:

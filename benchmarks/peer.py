@@ -7,9 +7,12 @@ python -m venv .peer && .peer/bin/pip install torch==2.13.0 comlrl==1.4.3
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from comlrl.trainers.actor_critic import IACConfig, IACTrainer, MAACConfig, MAACTrainer
+from comlrl.trainers.preference import MADPOConfig, MADPOIterConfig, MADPOIterTrainer, MADPOTrainer, MARLHFConfig, MARLHFTrainer
 from comlrl.trainers.reinforce import MAGRPOConfig, MAGRPOTrainer
 from workload import (
     Case,
@@ -25,7 +28,14 @@ from workload import (
     tokenizer_of,
 )
 
-TRAINERS = {"magrpo": (MAGRPOTrainer, MAGRPOConfig), "maac": (MAACTrainer, MAACConfig), "iac": (IACTrainer, IACConfig)}
+TRAINERS = {
+    "magrpo": (MAGRPOTrainer, MAGRPOConfig),
+    "maac": (MAACTrainer, MAACConfig),
+    "iac": (IACTrainer, IACConfig),
+    "madpo": (MADPOTrainer, MADPOConfig),
+    "marlhf": (MARLHFTrainer, MARLHFConfig),
+    "madpo-iter": (MADPOIterTrainer, MADPOIterConfig),
+}
 
 
 def prepare(case: Case, reward: Counted) -> tuple[Callable[[], None], Callable[[], int]]:
@@ -35,6 +45,7 @@ def prepare(case: Case, reward: Counted) -> tuple[Callable[[], None], Callable[[
     def reward_func(first: list[str], second: list[str]) -> list[float]:
         return reward(first, second)
 
+    folder = tempfile.TemporaryDirectory()
     trainer_class, config_class = TRAINERS[case.learner]
     trainer = trainer_class(
         agents=agents_of(case),
@@ -42,11 +53,17 @@ def prepare(case: Case, reward: Counted) -> tuple[Callable[[], None], Callable[[
         train_dataset=items_of(case),
         reward_func=reward_func,
         external_transition=feedback,
-        args=config_class(**options_of(case)),
-        **({"num_agents": 2} if case.learner == "magrpo" else {"critics": critics_of(case)}),
+        args=config_class(**options_of(case, Path(folder.name))),
+        **({"critics": critics_of(case)} if case.learner in ("maac", "iac") else {"num_agents": 2}),
     )
     trainer.verbose = False  # no progress bar
-    return trainer.train, lambda: trainer.env_step
+
+    def train() -> None:
+        trainer.train()
+        folder.cleanup()
+
+    # Of a preference learner it counts pairs that were trained on, not responses that were judged.
+    return train, lambda: case.expected_env_steps if case.is_preference else trainer.env_step
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Do preference learners learn: MADPO and MARLHF, once and in rounds, on `length-ratio-v0` with the built-in tiny model.
 
-    python benchmarks/preference.py                        # five variants, three seeds
+    python benchmarks/preference.py                        # seven variants, three seeds
     python benchmarks/preference.py --variants madpo --seeds 0
 
-Prints the evaluation return before and after, the least gain over the seeds, env steps, and the accuracy of the reward model on
-pairs it was not fitted to. The one-shot and the iterative form of a learner have equal env steps. One thread.
+Prints the evaluation return before and after, the least gain over the seeds, env steps, and the least accuracy of the last reward
+model on pairs it was not fitted to. `-long` gives a one-shot form as many env steps as the iterative one, by more candidates for
+MADPO and by more epochs for MARLHF. One thread.
 """
 
 from __future__ import annotations
@@ -21,10 +22,7 @@ import llm_envs
 from learners import MADPOIterTrainer, MADPOTrainer, MARLHFIterTrainer, MARLHFTrainer, Trainer
 from learners.tracking import read_metrics
 
-ITEMS = 48
-ROUNDS = 4
-CANDIDATES = 16
-FIT = {"agent_learning_rate": 3e-4, "dpo_beta": 0.1, "train_batch_size": 16}
+FIT = {"agent_learning_rate": 1e-4, "dpo_beta": 0.1, "train_batch_size": 16, "preference_pairs_per_sample": 4}
 REINFORCE = {
     "agent_learning_rate": 5e-4,
     "num_generations": 8,
@@ -32,22 +30,39 @@ REINFORCE = {
     "reward_learning_rate": 1e-3,
     "reward_train_batch_size": 16,
 }
-ACTOR_CRITIC = {"rollout_buffer_size": 32, "critic_learning_rate": 1e-3, "rl_options": {"value_head_learning_rate": 1e-2}}
+# Without it the team finds what the model rewards by mistake.
+KL = {"reference_kl_enabled": True, "reference_kl_coef": 0.03}
+ACTOR_CRITIC = {
+    "rl_algorithm": "maac",
+    "rollout_buffer_size": 32,
+    "critic_learning_rate": 1e-3,
+    "rl_options": {**KL, "value_head_learning_rate": 1e-2},
+}
+ONCE = {**REINFORCE, "preference_num_candidates": 16}
 VARIANTS = {
-    "madpo": (MADPOTrainer, {**FIT, "num_train_epochs": ROUNDS, "preference_num_candidates": CANDIDATES * ROUNDS}),
-    # A round draws for the team and its comparator.
+    "madpo": (MADPOTrainer, {**FIT, "num_train_epochs": 1, "preference_num_candidates": 16}),
+    "madpo-long": (MADPOTrainer, {**FIT, "num_train_epochs": 1, "preference_num_candidates": 64}),
+    # In a round team and comparator draw 8 each.
     "madpo-iter": (
         MADPOIterTrainer,
-        {**FIT, "num_iterations": ROUNDS, "preference_num_candidates": CANDIDATES // 2, "preference_pairs_per_sample": 4},
+        {**FIT, "num_iterations": 4, "preference_num_candidates": 8, "preference_replay_mode": "all_history"},
     ),
-    "marlhf": (MARLHFTrainer, {**REINFORCE, "preference_num_candidates": CANDIDATES, "num_train_epochs": 4}),
-    "marlhf-maac": (
-        MARLHFTrainer,
-        {**REINFORCE, **ACTOR_CRITIC, "rl_algorithm": "maac", "preference_num_candidates": CANDIDATES, "num_train_epochs": 4},
-    ),
+    "marlhf": (MARLHFTrainer, {**ONCE, "rl_options": KL, "num_train_epochs": 4}),
+    "marlhf-long": (MARLHFTrainer, {**ONCE, "rl_options": KL, "num_train_epochs": 7}),
+    "marlhf-maac": (MARLHFTrainer, {**ONCE, **ACTOR_CRITIC, "num_train_epochs": 3}),
     "marlhf-iter": (
         MARLHFIterTrainer,
-        {**REINFORCE, "num_iterations": 2, "preference_num_candidates": CANDIDATES // 4, "num_train_epochs": 2},
+        {
+            **REINFORCE,
+            "rl_options": KL,
+            "num_iterations": 3,
+            "num_train_epochs": 1,
+            "reward_num_train_epochs": 3,
+            "preference_num_candidates": 8,
+            "pair_selection": "reward_gap",
+            "preference_replay_mode": "all_history",
+            "preference_replay_sample_size": 1024,
+        },
     ),
 }
 

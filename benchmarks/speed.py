@@ -28,8 +28,10 @@ ONE_THREAD = {
     "HF_HUB_OFFLINE": "1",
     "WANDB_MODE": "disabled",
 }
-AIMS = {"k4": 6.0, "k8": 6.0, "k4_turns2": 8.0, "k4_vocab32k": 2.0, "k8_vocab32k": 2.0} | dict.fromkeys(
-    ("maac_v", "maac_q", "iac_v", "maac_v_turns2", "iac_v_turns2"), 6.0
+AIMS = (
+    {"k4": 6.0, "k8": 6.0, "k4_turns2": 8.0, "k4_vocab32k": 2.0, "k8_vocab32k": 2.0}
+    | dict.fromkeys(("maac_v", "maac_q", "iac_v", "maac_v_turns2", "iac_v_turns2"), 6.0)
+    | dict.fromkeys(("madpo", "marlhf", "madpo_iter"), 5.0)
 )
 """Least ratio that we ask of ourselves, with a buffer of 16."""
 

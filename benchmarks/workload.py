@@ -48,14 +48,14 @@ class Case:
 
     Attributes:
         name: of the case.
-        generations: K.
+        generations: K; of a preference learner the candidates of an item.
         turns: H, a whole tree of K branches a node.
         items: rows of the one epoch.
         vocabulary: rows of the embedding; the tokeniser knows 512 of them.
         max_new_tokens: T.
         buffer: states collected for an update.
         model: folder of a model to load in place of the tiny one; None for that.
-        learner: "magrpo", "maac" or "iac".
+        learner: "magrpo", "maac", "iac", "madpo", "marlhf" or "madpo-iter".
         critic_type: of the actor-critic learners.
     """
 
@@ -72,9 +72,30 @@ class Case:
 
     @property
     def expected_env_steps(self) -> int:
-        """Joint actions of all trees."""
+        """Joint actions that are evaluated: of all trees, or of all candidates and what a reward model judges."""
+        if self.learner == "marlhf":
+            return self.expected_rewards + self.items * REINFORCED
+        if self.is_preference:
+            return self.expected_rewards
         return self.items * sum(self.generations**turn for turn in range(1, self.turns + 1))
 
+    @property
+    def is_preference(self) -> bool:
+        """Whether the learner learns from pairs."""
+        return self.learner in ("madpo", "marlhf", "madpo-iter")
+
+    @property
+    def expected_rewards(self) -> int:
+        """Joint actions that the task's reward judges, for a preference learner."""
+        return self.items * self.generations * (2 * ROUNDS if self.learner == "madpo-iter" else 1)
+
+
+ROUNDS = 2
+"""Of the iterative form; in each, team and comparator draw all candidates."""
+REINFORCED = 4
+"""K of the policy-gradient learner in MARLHF."""
+PAIRS = 4
+"""Pairs of an item."""
 
 CASES = (
     Case("k4", 4, items=64),
@@ -87,6 +108,9 @@ CASES = (
     Case("iac_v", 4, items=48, learner="iac"),
     Case("maac_v_turns2", 1, turns=2, items=48, learner="maac"),
     Case("iac_v_turns2", 1, turns=2, items=48, learner="iac"),
+    Case("madpo", 8, items=32, learner="madpo"),
+    Case("marlhf", 8, items=32, learner="marlhf"),
+    Case("madpo_iter", 8, items=16, learner="madpo-iter"),
 )
 
 
@@ -118,12 +142,12 @@ def agents_of(case: Case) -> list[PreTrainedModel]:
 
 def critics_of(case: Case) -> list[PreTrainedModel]:
     """One critic's model for MAAC, two for IAC, shaped like the agents'; none for MAGRPO."""
-    count = {"magrpo": 0, "maac": 1, "iac": 2}[case.learner]
+    count = {"maac": 1, "iac": 2}.get(case.learner, 0)
     return [random_model(case.vocabulary, width=64, layers=2, heads=4) for _ in range(count)]
 
 
-def options_of(case: Case) -> dict[str, object]:
-    """Options of the config that both systems know by the same names."""
+def options_of(case: Case, folder: Path) -> dict[str, object]:
+    """Options of the config that both systems know by the same names; files go to a folder."""
     shared = {
         "num_agents": 2,
         "num_turns": case.turns,
@@ -138,8 +162,37 @@ def options_of(case: Case) -> dict[str, object]:
     }
     if case.learner == "magrpo":
         return {**shared, "rollout_buffer_size": case.buffer}
+    if case.is_preference:
+        return preference_options(case, shared, folder)
     # These buffers count samples: as many as the same number of states gives.
     return {**shared, "rollout_buffer_size": case.buffer * case.generations, "critic_type": case.critic_type}
+
+
+def preference_options(case: Case, shared: dict[str, object], folder: Path) -> dict[str, object]:
+    """Of a learner from pairs: batches as large as the buffers of the others."""
+    common = {name: value for name, value in shared.items() if name not in ("num_generations", "early_termination_threshold")}
+    common |= {
+        "preference_num_candidates": case.generations,
+        "preference_pairs_per_sample": PAIRS,
+        "pair_selection": "reward_gap",
+        "train_batch_size": case.buffer,
+    }
+    if case.learner == "marlhf":
+        # A folder, since the peer loads a reward model by its name.
+        model = folder / "reward_model"
+        random_model(case.vocabulary, width=64, layers=2, heads=4).save_pretrained(model)
+        tokenizer_of(case).save_pretrained(model)
+        return {
+            **common,
+            "num_generations": REINFORCED,
+            "rollout_buffer_size": case.buffer,
+            "reward_model_name": str(model),
+            "reward_model_device": "cpu",
+            "reward_train_batch_size": case.buffer,
+        }
+    if case.learner == "madpo-iter":
+        return {**common, "num_iterations": ROUNDS, "preference_replay_dir": str(folder / "replay")}
+    return common
 
 
 def random_model(vocabulary: int, width: int, layers: int, heads: int) -> Qwen2ForCausalLM:
@@ -213,6 +266,11 @@ def measure(case: Case, prepare: Callable[[Case, Counted], tuple[Callable[[], No
     cpu, wall = time.process_time(), time.perf_counter()
     train()
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    # Ours scores with the task, for the record, what the reward model judges as well.
+    if case.is_preference and reward.texts < 2 * case.expected_rewards:
+        raise RuntimeError(
+            f"{case.name}: {reward.texts} texts were rewarded, at least {2 * case.expected_rewards} should have been"
+        )
     steps = env_steps()
     if steps != case.expected_env_steps:
         raise RuntimeError(f"{case.name}: {steps} env steps were counted, {case.expected_env_steps} are what the case means")

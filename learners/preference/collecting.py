@@ -116,9 +116,10 @@ class CollectPhase:
             self._duel.first_episode, self._duel.items = numbering.episode, [item for _, item in chunk]
         steps = self._oracle().collect(chunk, self._players, self._spec, numbering)
         candidates = self._config.preference_num_candidates
-        for offset, responses in enumerate(responses_of(steps, self._config.discount)):
+        by_item = responses_of(steps, self._config.discount)
+        for offset, responses in enumerate(by_item):
             self._keep(responses[:candidates], responses[candidates:], steps[0].episode + offset)
-        return Outcome([*self._turn_metrics(steps), speed(steps, time.perf_counter() - started)], steps)
+        return Outcome([self._candidate_metrics(steps, by_item), speed(steps, time.perf_counter() - started)], steps)
 
     def _keep(self, team: Sequence[JointResponse], others: Sequence[JointResponse], episode: int) -> None:
         chance = stream(PREFERENCE, (self._config.seed, self._iteration, episode))
@@ -129,16 +130,19 @@ class CollectPhase:
         if self._gathering.distribution is not None:
             self._gathering.distribution.add(team, others, pairs)
 
-    def _turn_metrics(self, steps: Sequence[EnvStep]) -> list[Metrics]:
-        """Rewards of the team's own responses, those of the comparator left out."""
+    def _candidate_metrics(self, steps: Sequence[EnvStep], by_item: Sequence[Sequence[JointResponse]]) -> Metrics:
+        """Rewards and returns of the team's own responses, and beside them those of the comparator."""
         candidates = self._config.preference_num_candidates
         first = [step for step in steps if step.turn == 1]
         own = [step for step in first if next(iter(step.choice.values())) < candidates]
-        values = {"turn_1/reward_mean": mean([mean(list(step.rewards.values())) for step in own])}
-        others = [step for step in first if next(iter(step.choice.values())) >= candidates]
+        values = {
+            "turn_1/reward_mean": mean([mean(list(step.rewards.values())) for step in own]),
+            "turn_1/expected_return": mean([response.reward for responses in by_item for response in responses[:candidates]]),
+        }
+        others = [response.reward for responses in by_item for response in responses[candidates:]]
         if others:
-            values["comparator/reward_mean"] = mean([mean(list(step.rewards.values())) for step in others])
-        return [Metrics(steps[-1].env_step, values, group="candidates")]
+            values["comparator/expected_return"] = mean(others)
+        return Metrics(steps[-1].env_step, values, group="candidates")
 
     def end_epoch(self, epoch: int, num_rows: int, env_step: int) -> list[Metrics]:
         """Store the round's pairs and select those to train on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from learners.config import require_int
 from learners.models import load_policies
@@ -52,6 +53,8 @@ class ComparatorOptions(EndpointOptions):
         comparator_devices: one device, or one for each agent; None puts each beside its agent.
         comparator_history_k: of "history": rounds back; None is 1, the team before the last round's update.
     """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"comparator_devices"})
 
     comparator_policy: str = "current"
     comparator_num_candidates: int | None = None

@@ -22,6 +22,8 @@ class PreferenceConfig(TrainingConfig):
 
     pair_selections: ClassVar[tuple[str, ...]] = ("reward_gap", "all", "random")
 
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"collection_batch_size"})
+
     preference_num_candidates: int = 80
     preference_pairs_per_sample: int | None = 16
     pair_selection: str = "reward_gap"

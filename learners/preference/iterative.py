@@ -27,6 +27,8 @@ class IterativeOptions(ReplayOptions, ComparatorOptions):
         policy_checkpoint_dir: folder for the team as each round begins: `initial`, `iteration_0001`, …; None keeps none.
     """
 
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"num_iterations", "policy_checkpoint_dir"})
+
     num_iterations: int = 6
     policy_checkpoint_dir: str | None = None
 

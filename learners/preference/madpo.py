@@ -45,6 +45,8 @@ class MADPOConfig(PreferenceConfig):
         reference_devices: one device, or one for each agent; None puts each reference beside its agent.
     """
 
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"reference_devices"})
+
     train_batch_size: int = 2
     dpo_beta: float = 0.1
     reference_free: bool = True

@@ -60,6 +60,8 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
         value_head_hidden_dim: see `IACConfig`.
     """
 
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"critic_learning_rate", "critic_devices"})
+
     rl_algorithm: str = "magrpo"
     rl_options: Mapping[str, Any] = field(default_factory=dict)
     num_generations: int | None = 4

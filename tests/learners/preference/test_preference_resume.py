@@ -212,6 +212,18 @@ def test_a_comparator_remembers_over_a_resume_what_the_team_was(make):
     assert_equal_runs(resumed, whole)
 
 
+def test_a_run_goes_on_with_more_rounds(make):
+    """As one that was asked for them at once."""
+    whole = make("marlhf-iter", "whole", num_iterations=3, eval_interval=0, num_train_epochs=1)
+    whole.train()
+    for rounds in (2, 3):
+        trainer = make("marlhf-iter", num_iterations=rounds, eval_interval=0, num_train_epochs=1)
+        assert go(trainer)
+    assert_equal_runs(trainer, whole)
+    with pytest.raises(ValueError, match="the run has 6 phases, the checkpoint is in number 9"):
+        go(make("marlhf-iter", num_iterations=2, eval_interval=0, num_train_epochs=1))
+
+
 class TestCheckpointsThatDoNotFit:
     """They are refused, and nothing is changed."""
 

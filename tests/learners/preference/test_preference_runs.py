@@ -55,8 +55,8 @@ RL = {"agent_0/loss", "agent_1/grad_norm", "turn_1/expected_return"}
 NAMES = {
     "madpo": ROUND | PAIRS,
     "marlhf": ROUND | MODEL | HELD_OUT | RL,
-    "madpo-iter": ROUND | PAIRS | {"comparator/reward_mean"},
-    "marlhf-iter": ROUND | MODEL | HELD_OUT | RL | {"comparator/reward_mean"},
+    "madpo-iter": ROUND | PAIRS | {"comparator/expected_return"},
+    "marlhf-iter": ROUND | MODEL | HELD_OUT | RL | {"comparator/expected_return"},
 }
 
 
