@@ -32,8 +32,6 @@ from llm_envs.wrappers import JointAgentAdapter, ScoreWith
 REPLAY_FOLDER = "preference_replay"
 DISTRIBUTIONS_FOLDER = "reward_distributions"
 
-_NO_BACKEND = "rl_algorithm={!r} does not learn from rewards: it must be a policy-gradient learner"
-
 
 class PreferenceTrainer(TeamTrainer):
     """Trains a team on preferences between joint responses.
@@ -135,8 +133,6 @@ class MARLHFTrainer(PreferenceTrainer):
     def _built_backend(self, env: BranchingEnv, policies: Mapping[AgentID, HFPolicy], config: MARLHFConfig) -> Any:
         """A trainer of the learner that the config names: it builds the learner, with critics where it has some, and saves them."""
         backend = trainer_class(config.rl_algorithm)
-        if issubclass(backend, PreferenceTrainer):
-            raise ValueError(_NO_BACKEND.format(config.rl_algorithm))
         args = config.backend_config(backend.learner_class.config_class)
         critics: dict[str, Any] = {"critic_model": self._critic_model or config.critic_model_name, "critics": self._critics}
         given = {name: value for name, value in critics.items() if value is not None}
@@ -148,7 +144,9 @@ class MARLHFTrainer(PreferenceTrainer):
             raise ValueError(f"{', '.join(given)} cannot apply: rl_algorithm={config.rl_algorithm!r} has no critic")
         built = backend(env=env, policies=policies, args=args, progress=False, **given)
         if not isinstance(built.learner, Learner):
-            raise ValueError(_NO_BACKEND.format(config.rl_algorithm))
+            raise ValueError(
+                f"rl_algorithm={config.rl_algorithm!r} does not learn from rewards: it must be a policy-gradient learner"
+            )
         return built
 
     def save_model(self, output_dir: str | Path) -> None:
