@@ -213,7 +213,10 @@ class HFPolicy:
         """
         if not self.end_token_ids:
             raise ValueError("a text of others cannot be ended: the policy has no end token")
-        end, limit = min(self.end_token_ids), self.sampling.max_new_tokens
+        # Models list further ones beside the end token of the tokenizer, which is what ends a text that they were trained on.
+        usual = self.tokenizer.eos_token_id
+        end = usual if usual in self.end_token_ids else min(self.end_token_ids)
+        limit = self.sampling.max_new_tokens
         completions = []
         for source, text, ids in zip(self._encoder.encode(prompts), texts, self._encoder.encode_texts(texts), strict=True):
             if len(ids) < limit:
