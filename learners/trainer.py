@@ -45,10 +45,18 @@ MAY_CHANGE = frozenset(
         "agent_devices",
         "critic_devices",
         "reference_devices",
+        "reward_model_device",
+        "comparator_devices",
         "micro_batch_tokens",
+        "comparator_api_key_env",
+        "comparator_api_timeout",
+        "comparator_api_concurrency",
+        "comparator_api_max_attempts",
+        "comparator_api_retry_wait",
+        "comparator_api_max_retry_wait",
     }
 )
-"""Options that a resumed run may have otherwise: rate, evaluation, logging, devices, memory and length."""
+"""Options that a resumed run may have otherwise: rate, evaluation, logging, devices, memory, length, and how an endpoint is reached."""
 
 LOGS = (METRICS_FILE, STREAM_FILE)
 """Files of a run's folder that grow as it goes on."""

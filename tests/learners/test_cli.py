@@ -480,7 +480,7 @@ def test_the_preset_fits_each_preference_learner(words, expected):
 
 
 def test_secrets_of_an_endpoint_are_named_not_given(monkeypatch, capsys):
-    api = "--learner madpo-iter --learner.comparator_policy api --learner.comparator_api_url http://127.0.0.1:9/v1".split()
+    api = ["--learner", "madpo-iter", "--learner.comparator_policy", "api", "--learner.comparator_api_url", "http://127.0.0.1:9/v1"]
     for name in ("MY_KEY", "NOT_SET"):
         monkeypatch.delenv(name, raising=False)
     words = [*api, "--learner.comparator_api_headers.X-Key", "${MY_KEY}", "--learner.comparator_api_extra_body", "{top_p: null}"]
