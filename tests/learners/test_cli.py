@@ -597,6 +597,7 @@ def test_the_page_names_options_that_exist():
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     named = set(re.findall(r"--[a-z][a-z_.]*[a-z]", page))
     known = {"--help", "--debug", "--print_config", "--env", "--learner", "--env.rows", "--model_config.lora.r"}
+    known.add("--learner.rl_options.reference_kl_coef")
     env = find_env("matching-v0")
     options = [option for name in list_learners() for option in train_options(env, trainer_class(name))]
     options += evaluate_options(find_env("length-ratio-v0"))
