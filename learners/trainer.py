@@ -56,7 +56,7 @@ MAY_CHANGE = frozenset(
         "comparator_api_max_retry_wait",
     }
 )
-"""Options that a resumed run may have otherwise: rates, evaluation, logging, devices, memory, length, how an endpoint is reached."""
+"""Options that a resumed run may have otherwise: rates, evaluation, logging, devices, memory, length, ways to an endpoint."""
 
 LOGS = (METRICS_FILE, STREAM_FILE)
 """Files of a run's folder that grow as it goes on."""
