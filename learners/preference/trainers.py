@@ -70,8 +70,8 @@ class PreferenceTrainer(TeamTrainer):
         if config.collaboration_mode == "centralized":
             if self._comparator_adapter is not None:
                 raise ValueError(
-                    "centralized_comparator_adapter cannot apply with collaboration_mode='centralized': a comparator then reads and "
-                    "writes what the team's one agent does, see team_adapter"
+                    "centralized_comparator_adapter cannot apply with collaboration_mode='centralized': a comparator then reads "
+                    "and writes what the team's one agent does, see team_adapter"
                 )
             writers = replace(config, comparator_generation_mode="decentralized")
         return Gathering(

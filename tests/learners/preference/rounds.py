@@ -33,16 +33,16 @@ LEARNING = {
     "top_k": None,
     "max_new_tokens": 4,
     "logging_steps": 1,
-    "eval_interval": 2,
+    "eval_interval": 0,
     "eval_num_samples": 2,
-    "num_train_epochs": 2,
+    "num_train_epochs": 1,
     "preference_num_candidates": 3,
     "preference_pairs_per_sample": 2,
     "collection_batch_size": 10,
 }
 OWN: dict[str, dict[str, Any]] = {
     "madpo": {"train_batch_size": 3},
-    "marlhf": {"num_generations": 2, "reward_learning_rate": 1e-2, "reward_num_train_epochs": 2, "reward_train_batch_size": 3},
+    "marlhf": {"num_generations": 2, "reward_learning_rate": 1e-2, "reward_num_train_epochs": 1, "reward_train_batch_size": 3},
 }
 
 
@@ -140,7 +140,7 @@ def joint(first: float, raw: float | None = None, *, ids: Sequence[int] = (1,), 
     return JointResponse((dict.fromkeys(AGENTS, "p"),), (dict.fromkeys(AGENTS, completion),), first, raw)
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """A run was stopped on purpose."""
 
 
@@ -152,7 +152,7 @@ def stop_in(trainer: Any, member: str, after: int, phases: Sequence[int] | None 
         def call(*arguments: Any) -> Any:
             calls[0] += 1
             if calls[0] > after:
-                raise Stopped
+                raise StoppedError
             return original(*arguments)
 
         return call

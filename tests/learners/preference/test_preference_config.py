@@ -308,7 +308,7 @@ class TestPartsOfTrainers:
         with pytest.raises(ValueError, match="needs comparator_generation_mode='centralized'"):
             make_trainer("madpo-iter", tmp_path, parts=adapter)
         central = {"collaboration_mode": "centralized", "comparator_generation_mode": "centralized"}
-        with pytest.raises(ValueError, match="cannot apply with collaboration_mode='centralized'.*see team_adapter"):
+        with pytest.raises(ValueError, match=r"cannot apply with collaboration_mode='centralized'.*see team_adapter"):
             make_trainer("madpo-iter", tmp_path, parts={**adapter, "policies": None, "agent_model": "tiny-random"}, **central)
 
     def test_the_index_of_an_agent_that_there_is_not(self, tmp_path):
