@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -70,19 +70,19 @@ class CollectPhase:
 
     Args:
         gathering: what the rounds have in common; its store is filled.
-        sampler: collects; the rewards of its env rank the responses.
+        oracle: gives what collects once the phase has begun; the rewards of its env rank the responses.
         iteration: number of the round, from 1.
     """
 
     changes_policies = False
     epochs = 1
 
-    def __init__(self, gathering: Gathering, sampler: Sampler, iteration: int) -> None:
+    def __init__(self, gathering: Gathering, oracle: Callable[[], Sampler], iteration: int) -> None:
         self.name = gathering.label(iteration, "collecting pairs")
         self._gathering = gathering
         self._store = gathering.store
         self._config = gathering.config
-        self._sampler = sampler
+        self._oracle = oracle
         self._iteration = iteration
         self._duel: Duel | None = None
         self._players: Mapping[AgentID, Policy] = gathering.policies
@@ -99,11 +99,11 @@ class CollectPhase:
 
     def num_rows(self) -> int | None:
         """Items."""
-        return self._sampler.num_items()
+        return self._oracle().num_items()
 
     def rows(self, epoch: int, start: int) -> Iterator[tuple[int, Item]]:
         """Positions and items, in an order of the round's own with `shuffle`."""
-        return self._sampler.items(self._iteration - 1, start)
+        return self._oracle().items(self._iteration - 1, start)
 
     def chunk_size(self) -> int:
         """Items whose responses are drawn together."""
@@ -114,7 +114,7 @@ class CollectPhase:
         started = time.perf_counter()
         if self._duel is not None:
             self._duel.first_episode, self._duel.items = numbering.episode, [item for _, item in chunk]
-        steps = self._sampler.collect(chunk, self._players, self._spec, numbering)
+        steps = self._oracle().collect(chunk, self._players, self._spec, numbering)
         candidates = self._config.preference_num_candidates
         by_item = responses_of(steps, self._config.discount)
         for offset, responses in enumerate(by_item):
@@ -146,7 +146,7 @@ class CollectPhase:
 
     def end_epoch(self, epoch: int, num_rows: int, env_step: int) -> list[Metrics]:
         """Store the round's pairs and select those to train on."""
-        self._sampler.require_items(epoch, num_rows)
+        self._oracle().require_items(epoch, num_rows)
         store, replay, distribution = self._store, self._gathering.replay, self._gathering.distribution
         if replay is None:
             store.selected = list(store.gathered)

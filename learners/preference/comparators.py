@@ -7,6 +7,7 @@ state the first ones are the team's, the others the comparator's, so that reward
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -179,10 +180,7 @@ class PolicyComparator:
         for rows in by_writer.values():
             writer = self._writers[agents[rows[0]]]
             drawn |= zip(rows, writer.generate([prompts[r] for r in rows], n, [keys[r] for r in rows]), strict=True)
-        return [
-            [translated(completion, prompts[row], self._writers[agent], self._own[agent]) for completion in drawn[row]]
-            for row, agent in enumerate(agents)
-        ]
+        return [translated(drawn[row], prompts[row], self._writers[agent], self._own[agent]) for row, agent in enumerate(agents)]
 
     def state_dict(self) -> dict[str, Any]:
         """The copies' weights and history."""
@@ -232,6 +230,8 @@ class PolicyHistory:
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         """Refuse weights of other models; changes nothing."""
+        if "rounds" not in state:
+            raise ValueError("the checkpoint's comparator was no copy of the team, so it remembers no weights; this one does")
         for weights in state["rounds"]:
             if set(weights) != set(self._copies):
                 raise ValueError(f"the checkpoint remembers the agents {', '.join(weights)}, this run {', '.join(self._copies)}")
@@ -385,11 +385,23 @@ def endpoint_writer(endpoint: EndpointPolicy, agent_index: int) -> Writer:
     return write
 
 
-def translated(completion: Completion, prompt: str, writer: Policy, own: TrainablePolicy) -> Completion:
-    """A writer's completion as the team's policy would have written it: the very ids where both have the same tokens."""
-    if not completion.prompt_ids or writer is own or _same_tokens(writer, own):
-        return completion
-    return as_completions(own, prompt, [completion.text])[0]
+def translated(completions: Sequence[Completion], prompt: str, writer: Policy, own: TrainablePolicy) -> list[Completion]:
+    """A writer's completions as the team's policy would have written them: the very ids where both have the same tokens.
+
+    What was cut before its end stays without an end.
+    """
+    if writer is own:
+        return list(completions)
+    if isinstance(writer, HFPolicy) and isinstance(own, HFPolicy) and _same_tokens(writer, own):
+        (read,) = own.encode([prompt])  # templates of chats may differ even then
+        return [replace(completion, prompt_ids=read) for completion in completions]
+    written = as_completions(own, prompt, [completion.text for completion in completions])
+    return [
+        replace(ours, token_ids=ours.token_ids[:-1], finish_reason="length")
+        if theirs.finish_reason == "length" and ours.finish_reason == "stop"
+        else ours
+        for ours, theirs in zip(written, completions, strict=True)
+    ]
 
 
 def as_completions(own: TrainablePolicy, prompt: str, texts: Sequence[str | None]) -> list[Completion]:
@@ -405,9 +417,7 @@ def as_completions(own: TrainablePolicy, prompt: str, texts: Sequence[str | None
     return [NO_ANSWER if text is None else next(written) for text in texts]
 
 
-def _same_tokens(writer: Policy, own: TrainablePolicy) -> bool:
-    if not isinstance(writer, HFPolicy) or not isinstance(own, HFPolicy):
-        return False
+def _same_tokens(writer: HFPolicy, own: HFPolicy) -> bool:
     mine, theirs = own.tokenizer, writer.tokenizer
     same = mine is theirs or (len(mine) == len(theirs) and mine.get_vocab() == theirs.get_vocab())
     return same and own.end_token_ids == writer.end_token_ids

@@ -64,8 +64,8 @@ class MARLHFIterConfig(MARLHFConfig, IterativeOptions):
     """Options of MARLHFIter: those of MARLHF with other defaults, and of rounds.
 
     Attributes:
-        preference_scoring_reward: what ranks the responses: "task", or "reward_model", the one of the round before; the task in the
-            first round.
+        preference_scoring_reward: what ranks the responses: "task", or "reward_model", the one fitted last; the task until there is
+            one.
     """
 
     pair_selections: ClassVar[tuple[str, ...]] = (*MARLHFConfig.pair_selections, "comparator_reward")
@@ -108,7 +108,7 @@ class MADPORounds:
         """Collect, fit: for each round."""
         phases: list[Phase] = []
         for iteration in range(1, self._gathering.rounds + 1):
-            phases += [self._gathering.phase(sampler, iteration), self._fit(iteration)]
+            phases += [self._gathering.phase(lambda: sampler, iteration), self._fit(iteration)]
         return phases
 
     def _fit(self, iteration: int) -> FitPhase:
