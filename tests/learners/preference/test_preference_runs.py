@@ -230,7 +230,7 @@ def test_marlhf_trains_with_any_policy_gradient_learner(algorithm, options, tmp_
         texts = [[line["completions"][agent]["text"]] for agent in AGENTS]
         info = line["infos"]["agent_0"]
         (task,) = reward(*texts)
-        assert info.get("task_reward", info["raw_reward"]) == pytest.approx(task)
+        assert info.get("reward/task", info["raw_reward"]) == pytest.approx(task)
         assert (line["rewards"]["agent_0"] == pytest.approx(task)) == (line in collecting)
     # The model is fitted before the learner begins, and stays.
     last = training[-1]
