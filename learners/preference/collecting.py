@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from learners.credit import mean
 from learners.phases import Outcome, Sampler, speed
-from learners.preference.comparators import Duel
+from learners.preference.duel import Duel
 from learners.preference.pairs import (
     JointResponse,
     Pair,

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import torch
-from conftest import _byte_tokenizer, _tiny_model
+from tiny_models import make_model, make_tokenizer
 
 from learners.policy import HFPolicy
 from learners.preference.iterative import MADPOIterConfig, MARLHFIterConfig
@@ -66,8 +66,7 @@ def main(folder: Path, learner: str) -> None:
     trainer_class, args = LEARNERS[learner]
     sampling = SamplingConfig(max_new_tokens=5)
     policies = {
-        agent: HFPolicy(_tiny_model(seed=i, context=512), _byte_tokenizer(), sampling)
-        for i, agent in enumerate(env.possible_agents)
+        agent: HFPolicy(make_model(seed=i, context=512), make_tokenizer(), sampling) for i, agent in enumerate(env.possible_agents)
     }
     checkpoints = folder / "checkpoints"
     latest = "latest" if any(checkpoints.glob("checkpoint-*")) else None

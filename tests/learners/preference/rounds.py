@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from conftest import _tiny_policy
+from tiny_models import make_policy
 
 from learners.policy import HFPolicy
 from learners.preference.pairs import JointResponse
@@ -62,7 +62,7 @@ def answer(agent_completions: Sequence[str]) -> list[str]:
 def tiny(seed: int = 0, **options: Any) -> HFPolicy:
     """A policy small enough for runs of many rounds, with room for joint texts."""
     shape = {"hidden": 16, "layers": 1, "context": 512}
-    return _tiny_policy(seed=seed, **{**shape, "sampling": SamplingConfig(max_new_tokens=4), **options})
+    return make_policy(seed=seed, **{**shape, "sampling": SamplingConfig(max_new_tokens=4), **options})
 
 
 def team(**options: Any) -> dict[str, HFPolicy]:

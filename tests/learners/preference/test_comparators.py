@@ -19,7 +19,8 @@ from werkzeug import Request, Response
 
 from learners.policy import HFPolicy
 from learners.preference.comparator_sources import build_comparator
-from learners.preference.comparators import NO_ANSWER, Comparator, Duel, PolicyComparator, as_completions, translated
+from learners.preference.comparators import NO_ANSWER, Comparator, PolicyComparator, as_completions, translated
+from learners.preference.duel import Duel
 from learners.preference.pairs import JointResponse, responses_of
 from learners.preference.replay import read_round
 from learners.sampling import SamplingConfig
@@ -317,6 +318,15 @@ class TestForeignTokens:
         assert exact == cut
         assert short == Completion("ab", (*letters[:2], 256), (), read, "stop")
         assert empty == Completion("", (256,), (), read, "stop")
+
+    def test_what_spells_an_end_token_is_text(self):
+        """Someone else's text must not end the sequence in its middle."""
+        own = tiny()
+        (completion,) = own.as_written(["p"], ["<end>"])
+        assert completion == Completion(
+            "<end>", (*own.encode(["<"])[0], *completion.token_ids[1:]), (), own.encode(["p"])[0], "stop"
+        )
+        assert completion.token_ids.index(256) == len(completion.token_ids) - 1 == 5
 
     def test_the_end_is_the_one_of_the_tokenizer(self):
         """Models list further ones, of other formats, that it must not learn to end with."""
