@@ -165,13 +165,14 @@ def chosen_branching(make_game: Callable[[], Game], item: Item, name: str, wante
     Raises:
         ValueError: saying why the wanted one, or every one, is not right.
     """
-    ways: tuple[BranchBy, ...] = get_args(BranchBy)
-    if wanted is not None and wanted not in ways:
-        raise ValueError(f"branch_by must be None or one of {', '.join(map(repr, ways))}, got {wanted!r}")
+    ways: Sequence[BranchBy] = ("restore", "copy", "replay") if wanted is None else (wanted,)
+    for way in ways:
+        if way not in get_args(BranchBy):
+            raise ValueError(f"branch_by must be None or one of {', '.join(map(repr, get_args(BranchBy)))}, got {wanted!r}")
     fault = _replay_fault(make_game, item)
     if fault is not None:
         raise ValueError(f"{name} does not repeat: {fault}. An environment must be the same after reset(seed) with the same seed")
-    for way in (way for way in ways if wanted in (None, way)):
+    for way in ways:
         fault = None if way == "replay" else _branching_fault(make_game, item, way)
         if fault is None:
             return way

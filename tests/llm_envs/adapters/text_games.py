@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from typing import Any
@@ -111,8 +112,10 @@ class Global(Higher):
 class Unseeded(Higher):
     """It draws from nowhere that a seed reaches."""
 
+    resets = itertools.count()
+
     def reset(self, seed=None, options=None):
-        return super().reset(None, options)
+        return super().reset(next(self.resets), options)
 
 
 class OneLeaves(Higher):
