@@ -4,8 +4,8 @@
     python benchmarks/preference.py --variants madpo --seeds 0
 
 Prints the evaluation return before and after, the least gain over the seeds, env steps, and the least accuracy of the last reward
-model on pairs it was not fitted to. `-long` gives a one-shot form as many env steps as the iterative one has: by more candidates for
-MADPO, by more epochs for MARLHF. One thread.
+model on pairs it was not fitted to. `-long` gives a one-shot form as many env steps as the iterative one, by more candidates for
+MADPO and by more epochs for MARLHF. One thread.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,22 @@ class TrainingConfig:
     Raises:
         ValueError: naming option, value and what is expected.
     """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset(
+        {
+            "num_train_epochs",
+            "agent_learning_rate",
+            "logging_steps",
+            "eval_interval",
+            "eval_num_samples",
+            "eval_batch_size",
+            "eval_temperature",
+            "parallel_training",
+            "agent_devices",
+            "micro_batch_tokens",
+        }
+    )
+    """Options of this class that a resumed run may have otherwise: rate, evaluation, logging, devices, memory and length."""
 
     num_agents: int | None = None
     num_turns: int | None = None
@@ -111,6 +127,11 @@ class TrainingConfig:
             raise ValueError(f"lr_decay_steps={self.lr_decay_steps} must be more than warmup_steps={self.warmup_steps}")
         if self.parallel_training == "mp" and (self.agent_devices is None or isinstance(self.agent_devices, str)):
             raise ValueError(f"parallel_training='mp' needs agent_devices with a device for each agent, got {self.agent_devices!r}")
+
+    @classmethod
+    def may_change(cls) -> frozenset[str]:
+        """What a resumed run may have otherwise: the `MAY_CHANGE` of this class and of all it is made of."""
+        return frozenset[str]().union(*(vars(base).get("MAY_CHANGE", ()) for base in cls.__mro__))
 
     def check_num_turns(self, num_turns: int) -> None:
         """Refuse an env with another number of turns than the config says.

@@ -168,7 +168,7 @@ class RolloutPhase:
         epochs: passes over the items.
         name: of the phase.
         first_epoch: number of its first epoch in the run: a later phase over the same items goes on with fresh orders.
-        wanted: whether there is anything to learn from, once the phase begins; None is always.
+        wanted: whether there is anything to learn from, once the phase begins; without it has no rows. None is always.
     """
 
     changes_policies = True
@@ -184,16 +184,11 @@ class RolloutPhase:
         wanted: Callable[[], bool] | None = None,
     ) -> None:
         self.name = name
-        self._epochs = epochs
-        self._wanted = wanted
+        self.epochs = epochs
+        self._wanted = (lambda: True) if wanted is None else wanted
         self._sampler = sampler
         self._learner = learner
         self._first_epoch = first_epoch
-
-    @property
-    def epochs(self) -> int:
-        """Passes over the items."""
-        return self._epochs if self._wanted is None or self._wanted() else 0
 
     def begin(self, env_step: int) -> list[Metrics]:
         """Nothing comes before the items."""
@@ -201,11 +196,11 @@ class RolloutPhase:
 
     def num_rows(self) -> int | None:
         """Items of an epoch."""
-        return self._sampler.num_items()
+        return self._sampler.num_items() if self._wanted() else 0
 
     def rows(self, epoch: int, start: int) -> Iterator[tuple[int, Item]]:
         """Positions and items of an epoch."""
-        return self._sampler.items(self._first_epoch + epoch, start)
+        return self._sampler.items(self._first_epoch + epoch, start) if self._wanted() else iter(())
 
     def chunk_size(self) -> int:
         """Items that are collected together: as many as surely fit before the next update.
@@ -228,7 +223,8 @@ class RolloutPhase:
 
     def end_epoch(self, epoch: int, num_rows: int, env_step: int) -> list[Metrics]:
         """Update on what is left."""
-        self._sampler.require_items(epoch, num_rows)
+        if self._wanted():
+            self._sampler.require_items(epoch, num_rows)
         return list(self._learner.flush())
 
 

@@ -93,6 +93,7 @@ class HFPolicy:
         self._encoder = PromptEncoder(tokenizer, Room.of(self.model, self.sampling.max_new_tokens), prompt_overflow)
         self._backend: Backend = choose_backend(self.model, decoder)
         self._lock = threading.RLock()
+        self._weights: Mapping[str, Tensor] | None = None  # those of the model unless settled
 
     @property
     def device(self) -> torch.device:
@@ -143,8 +144,16 @@ class HFPolicy:
         return copied.to(target)  # type: ignore[return-value]
 
     def frozen_copy(self, device: torch.device | str | None = None) -> HFPolicy:
-        """A frozen policy that draws as this one does now, an adapter included, on `device` if given."""
-        return self._frozen(cast("nn.Module", self.model_copy(device)))
+        """A frozen policy that draws as this one does now, an adapter included, on `device` if given.
+
+        It takes over later weights of this one by `load_state_dict`.
+        """
+        model = self.model_copy(device)
+        # Once frozen, an adapter's weights are told from its base's no more.
+        weights = named_tensors(model)
+        copied = self._frozen(cast("nn.Module", model))
+        copied._weights = weights
+        return copied
 
     def _frozen(self, model: nn.Module) -> HFPolicy:
         return HFPolicy(
@@ -213,7 +222,10 @@ class HFPolicy:
         """
         if not self.end_token_ids:
             raise ValueError("a text of others cannot be ended: the policy has no end token")
-        end, limit = min(self.end_token_ids), self.sampling.max_new_tokens
+        # Models list further ones beside the end token of the tokenizer, which is what ends a text that they were trained on.
+        usual = self.tokenizer.eos_token_id
+        end = usual if usual in self.end_token_ids else min(self.end_token_ids)
+        limit = self.sampling.max_new_tokens
         completions = []
         for source, text, ids in zip(self._encoder.encode(prompts), texts, self._encoder.encode_texts(texts), strict=True):
             if len(ids) < limit:
@@ -273,7 +285,7 @@ class HFPolicy:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Weights by name, tied ones once; with an adapter only its own. They are the live tensors, not copies."""
-        return {name: tensor.detach() for name, tensor in named_tensors(self._given).items()}
+        return {name: tensor.detach() for name, tensor in self._named_tensors().items()}
 
     def check_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Refuse weights of another model; changes nothing.
@@ -281,7 +293,7 @@ class HFPolicy:
         Raises:
             ValueError: a name or shape does not fit.
         """
-        check_weights(named_tensors(self._given), state)
+        check_weights(self._named_tensors(), state)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over weights in place, so that optimisers and tied weights stay attached.
@@ -289,7 +301,10 @@ class HFPolicy:
         Raises:
             ValueError: a name or shape does not fit; nothing is changed then.
         """
-        load_weights(named_tensors(self._given), state)
+        load_weights(self._named_tensors(), state)
+
+    def _named_tensors(self) -> Mapping[str, Tensor]:
+        return named_tensors(self._given) if self._weights is None else self._weights
 
     def save(self, directory: FilePath | str) -> None:
         """Write a folder that `from_pretrained` loads, tokenizer included; see `learners.weights.save_model` for adapters."""

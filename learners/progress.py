@@ -46,6 +46,7 @@ class Progress:
         self._total = total
         self._done = done
         self._clock = clock
+        self._env_step: int | None = None
         self._reward = _Smoothed()
         self._status: dict[str, str] = {}
         self._reports: deque[tuple[float, int, int]] = deque(maxlen=_WINDOW)
@@ -71,6 +72,7 @@ class Progress:
         """
         self._total, self._done = total, done
         self._reports.clear()
+        self._status.pop("speed", None)
         self._status.pop("left", None)
         if name:
             self._status["phase"] = name
@@ -88,6 +90,7 @@ class Progress:
         if reward is not None:
             self._status["reward"] = f"reward {self._reward.add(reward):.3f}"
         self._status["env steps"] = f"{env_step:,} env steps"
+        self._env_step = env_step
         self._status |= self._speed()
         order = ("phase", "reward", "evaluation", "env steps", "speed", "left")
         self._display.show(self._done, self._total, " · ".join(self._status[name] for name in order if name in self._status))
@@ -97,7 +100,7 @@ class Progress:
         headline = headline_return(values, "eval/")
         if headline is not None:
             self._status["evaluation"] = f"eval {headline:.3f}"
-            place = f"env step {self._reports[-1][2]:,}: " if self._reports else ""
+            place = "" if self._env_step is None else f"env step {self._env_step:,}: "
             self._display.say(f"{place}evaluation return {headline:.3f}")
 
     def say(self, text: str) -> None:
@@ -108,7 +111,8 @@ class Progress:
         (then, items_then, steps_then), (now, items, steps) = self._reports[0], self._reports[-1]
         if now <= then:
             return {}
-        speed = {"speed": f"{(steps - steps_then) / (now - then):.1f}/s"}
+        # Training on stored data takes no env steps.
+        speed = {"speed": f"{(steps - steps_then) / (now - then):.1f}/s"} if steps > steps_then else {}
         if self._total is not None and items > items_then:
             seconds = (self._total - items) * (now - then) / (items - items_then)
             speed["left"] = f"{_duration(seconds)} left"

@@ -114,9 +114,12 @@ class PromptEncoder:
         return tuple(ids[-limit:])
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of texts as they stand inside a sequence [B][T]: without special tokens, nothing cut."""
+        """Token ids of texts as they stand inside a sequence [B][T]: nothing cut, and what spells a special token is text too."""
+        if not texts:
+            return []
         with _TOKENIZING:
-            return [list(ids) for ids in self._tokenizer(list(texts), add_special_tokens=False)["input_ids"]] if texts else []
+            encoded = self._tokenizer(list(texts), add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return [list(ids) for ids in encoded]
 
     def decode(self, sequences: Sequence[Sequence[int]]) -> list[str]:
         """Texts of completions without their special tokens; bytes that are no text become U+FFFD."""

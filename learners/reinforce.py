@@ -49,6 +49,8 @@ class ReinforceConfig(TrainingConfig):
         reference_devices: one device, or one for each agent; None puts each reference beside its agent.
     """
 
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"reference_devices"})
+
     num_generations: int = 4
     joint_mode: JointMode = "aligned"
     early_termination_threshold: float | None = None

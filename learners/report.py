@@ -42,6 +42,7 @@ class _Panel:
         evaluation: whether `eval/` metrics of the same names are shown too.
         minimum_series: not shown with fewer curves.
         hide_zeros: leave out curves that are 0 throughout.
+        training: whether metrics of training are shown.
     """
 
     title: str
@@ -50,13 +51,18 @@ class _Panel:
     evaluation: bool = False
     minimum_series: int = 1
     hide_zeros: bool = False
+    training: bool = True
 
 
 _RETURNS = _Panel("Return from each turn on", "return", r"turn_(?P<series>\d+)/expected_return", evaluation=True)
+# Where a model scores training, its scores and the task's rewards are in units of their own.
+_SCORES = _Panel("Score of the reward model from each turn on", "score", _RETURNS.pattern)
+_TASK_RETURNS = _Panel("Return of the task from each turn on", "return", _RETURNS.pattern, evaluation=True, training=False)
 _PANELS = (
-    _RETURNS,
     # With one turn the reward is the return.
     _Panel("Reward of each turn", "reward", r"turn_(?P<series>\d+)/reward_mean", evaluation=True, minimum_series=2),
+    _Panel("Pairs ranked right", "share", r"(?P<series>(?:preference|reward_model)/(?:holdout_)?accuracy)"),
+    _Panel("Margin of pairs", "nats", r"preference/(?:(?P<series>.+)/)?margin"),
     _Panel("Completion length", "tokens", r"(?:(?P<series>.+)/)?completion_length"),
     _Panel("Entropy", "nats a token", r"(?:(?P<series>.+)/)?entropy"),
     _Panel("KL to the reference", "nats", r"turn_(?P<series>\d+)/reference_kl_mean"),
@@ -66,7 +72,13 @@ _PANELS = (
 )
 # What a learner with names of its own gets.
 _OTHER = _Panel("Metrics", "value", r"(?P<series>.+)")
-_LABELS = {"zero_spread_share": "equal rewards", "not_expanded_share": "not expanded"}
+_LABELS = {
+    "zero_spread_share": "equal rewards",
+    "not_expanded_share": "not expanded",
+    "preference/accuracy": "by the policies",
+    "reward_model/accuracy": "by the reward model",
+    "reward_model/holdout_accuracy": "by the reward model, held out",
+}
 
 
 def plot(run_dir: str | Path, path: str | Path | None = None) -> Path:
@@ -90,7 +102,9 @@ def plot(run_dir: str | Path, path: str | Path | None = None) -> Path:
         raise ImportError("plotting needs matplotlib: pip install 'llm-envs[train]'") from error
     run_dir = Path(run_dir)
     entries = read_metrics(run_dir / METRICS_FILE)
-    shown = _shown(_PANELS, entries) or _shown((_OTHER,), entries)
+    scored = any("reward_model/loss" in entry.values for entry in entries)
+    returns = (_TASK_RETURNS, _SCORES) if scored else (_RETURNS,)
+    shown = _shown((*returns, *_PANELS), entries) or _shown((_OTHER,), entries)
     if not shown:
         raise ValueError(f"{run_dir / METRICS_FILE} holds nothing that can be drawn")
     heights = [3.2 if panel is shown[0][0] else 1.9 for panel, _, _ in shown]
@@ -112,7 +126,7 @@ def _panel_series(panel: _Panel, entries: Sequence[Metrics]) -> tuple[Series, Se
         for name, value in entry.values.items():
             curves, plain = (evaluation, name.removeprefix("eval/")) if name.startswith("eval/") else (training, name)
             match = re.fullmatch(panel.pattern, plain)
-            if match is not None and (curves is training or panel.evaluation):
+            if match is not None and (panel.training if curves is training else panel.evaluation):
                 curves.setdefault(match["series"] or "team", []).append((entry.env_step, value))
     return _arrays(training), _arrays(evaluation)
 
@@ -146,7 +160,8 @@ def _draw_panel(ax: Axes, panel: _Panel, training: Series, evaluation: Series) -
             # A single turn needs no colour that tells it from others, so its evaluation gets one of its own.
             own = _COLOURS[1] if len(names) == 1 and training else colour
             _draw_evaluation(ax, *evaluation[name], f"{label}evaluation", own)
-    ax.set_title("Return" if panel is _RETURNS and len(names) == 1 else panel.title, loc="left", fontsize=10, fontweight="bold")
+    title = panel.title.removesuffix(" from each turn on") if len(names) == 1 else panel.title
+    ax.set_title(title, loc="left", fontsize=10, fontweight="bold")
     ax.set_ylabel(panel.unit)
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False, fontsize=9)
     ax.grid(color="#e4e4e4", linewidth=0.8)

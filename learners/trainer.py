@@ -30,26 +30,6 @@ from llm_envs.rollouts import Numbering
 from llm_envs.task import has_length
 from llm_envs.types import EnvStep, Metrics
 
-MAY_CHANGE = frozenset(
-    {
-        "num_train_epochs",
-        "agent_learning_rate",
-        "critic_learning_rate",
-        "value_head_learning_rate",
-        "logging_steps",
-        "eval_interval",
-        "eval_num_samples",
-        "eval_batch_size",
-        "eval_temperature",
-        "parallel_training",
-        "agent_devices",
-        "critic_devices",
-        "reference_devices",
-        "micro_batch_tokens",
-    }
-)
-"""Options that a resumed run may have otherwise: rate, evaluation, logging, devices, memory and length."""
-
 LOGS = (METRICS_FILE, STREAM_FILE)
 """Files of a run's folder that grow as it goes on."""
 
@@ -260,7 +240,7 @@ class Trainer:
 
     def _load(self, tree: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
         check_compatible(metadata["identity"], self._identity())
-        check_compatible(metadata["config"], redact(asdict(self.config)), MAY_CHANGE)
+        check_compatible(metadata["config"], redact(asdict(self.config)), self.config.may_change())
         position = Position(**tree["position"])
         self._check_position(position)
         self.learner.load_state_dict(tree["learner"])

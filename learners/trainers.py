@@ -280,11 +280,17 @@ def check_policies_fit(policies: Mapping[AgentID, Policy], config: TrainingConfi
         }
         for option, value in theirs.items():
             ours = getattr(config, option)
-            if ours != defaults[option] and (ours or None) != value:
+            as_it_is = option == "dtype" and ours == "auto"
+            if ours != defaults[option] and not as_it_is and (ours or None) != value:
                 raise ValueError(f"args.{option}={ours!r} cannot apply: the policy given for {agent} has {option}={value!r}")
         device = devices if devices is None or isinstance(devices, str) else devices[min(index, len(devices) - 1)]
-        if device is not None and torch.device(device) != policy.device:
+        if device is not None and not _is_on(policy.device, torch.device(device)):
             raise ValueError(f"args.agent_devices={devices!r} cannot apply: the policy given for {agent} is on {policy.device}")
+
+
+def _is_on(found: torch.device, wanted: torch.device) -> bool:
+    """Whether a device is the one wanted, which may leave open which of its kind."""
+    return found.type == wanted.type and wanted.index in (None, found.index)
 
 
 def _with_dtype(model_config: Mapping[str, Any] | ModelConfig | None, dtype: str | None) -> ModelConfig:

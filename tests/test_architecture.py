@@ -190,7 +190,7 @@ def test_pairs_and_their_files_need_no_tensors():
     assert not {top(name) for name in loaded} & {"torch", "transformers", "safetensors"}
 
 
-OPTIONAL = {"wandb", "ray", "vllm", "peft", "tensorboard", "datasets", "matplotlib", "rich", "jsonargparse"}
+OPTIONAL = {"wandb", "ray", "vllm", "peft", "tensorboard", "datasets", "matplotlib", "rich", "jsonargparse", "tenacity"}
 
 
 @pytest.mark.parametrize("statement", ["import learners", "import learners.cli", "from learners import list_learners"])

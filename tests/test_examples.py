@@ -23,6 +23,7 @@ PRINTED = {
     "swap_learner.py": ["magrpo", "mareinforce", "marloo", "maremax"],
     "multi_turn.py": ["before: turn 1: ", "env steps on average"],
     "lora_team.py": ["3 agents: ", "saved: agent_0/adapter agent_1/adapter agent_2/adapter"],
+    "preference_learning.py": ["MADPOTrainer ", "MADPOIterTrainer ", "pairs of each round: iteration_0001.json"],
     "smollm2.py": ["reward after 24 env steps:", "agent_0: ", "agent_1: "],
 }
 # Arguments for a short run of those that train, and where the text says how well they end, at least.
@@ -32,6 +33,7 @@ SHORT = {
     "swap_learner.py": ["--epochs", "1"],
     "multi_turn.py": ["--items", "8"],
     "lora_team.py": ["--epochs", "1"],
+    "preference_learning.py": ["--items", "2"],
 }
 LEARNED = {
     "length_ratio.py": (r"([\d.]+) after", 0.85),
@@ -39,6 +41,7 @@ LEARNED = {
     "swap_learner.py": (r"ma\w+ +[\d.]+ ([\d.]+)$", 0.8),
     "multi_turn.py": (r"after:  turn 1: ([\d.]+)", 0.9),
     "lora_team.py": (r"([\d.]+) after", 0.8),
+    "preference_learning.py": (r"([\d.]+) after", 0.7),
 }
 REAL_MODEL = "smollm2.py"
 

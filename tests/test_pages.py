@@ -18,18 +18,25 @@ from learners import (
     IACTrainer,
     MAACConfig,
     MAACTrainer,
+    MADPOConfig,
+    MADPOIterConfig,
+    MADPOIterTrainer,
     MAGRPOConfig,
     MAGRPOTrainer,
+    MARLHFConfig,
+    MARLHFIterConfig,
+    MARLHFTrainer,
     read_metrics,
 )
 
 DOCS = Path(__file__).parents[1] / "docs"
 ALGORITHMS = (DOCS / "algorithms.md").read_text(encoding="utf-8")
+PREFERENCES = (DOCS / "preference-learning.md").read_text(encoding="utf-8")
 
 
-def section(heading: str) -> str:
+def section(heading: str, page: str = ALGORITHMS) -> str:
     """The text of a section, up to the next one of its level."""
-    return re.split(r"^## ", ALGORITHMS.split(f"\n## {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+    return re.split(r"^## ", page.split(f"\n## {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def rows(text: str) -> list[list[str]]:
@@ -78,12 +85,46 @@ def test_every_actor_critic_option_is_there_with_its_default(config):
     assert {name: ast.literal_eval(value) for name, value in stated.items()} == defaults_of(config)
 
 
+def preference_defaults(config: type) -> dict[str, str]:
+    """Option → default of a config, as the page's tables state them; "80; 20 in the iterative forms" has two."""
+    text = section("Options", PREFERENCES)
+    tables = {heading: defaults_in(table) for heading, table in re.findall(r"^(.+):\n\n((?:\|.*\n)+)", text, re.MULTILINE)}
+    iterative, name = "Iter" in config.__name__, config.__name__
+    marks = {"all preference learners": True, "iterative forms": iterative, "endpoint": iterative}
+    marks |= {f"`{owner}`": owner in name.replace("Iter", "") or owner == name for owner in ("MADPOConfig", "MARLHFConfig")}
+    marks["`MARLHFIterConfig` also"] = name == "MARLHFIterConfig"
+    assert all(any(mark in heading for mark in marks) for heading in tables)
+    stated: dict[str, str] = defaults_in(section("Options").split("Those of every learner:")[1])
+    for heading, table in tables.items():
+        if all(holds for mark, holds in marks.items() if mark in heading):
+            stated |= table
+    for option, value in stated.items():
+        usual, _, other = value.replace("`", "").partition("; ")
+        default, _, where = other.partition(" in ")
+        stated[option] = default if iterative and where in ("the iterative forms", name) else usual
+    [(of_madpo, of_marlhf)] = re.findall(r"`num_train_epochs` is (\d) in `MADPOIterConfig` and (\d) in `MARLHFIterConfig`", text)
+    return stated | {"MADPOIterConfig": {"num_train_epochs": of_madpo}, "MARLHFIterConfig": {"num_train_epochs": of_marlhf}}.get(
+        name, {}
+    )
+
+
+@pytest.mark.parametrize("config", [MADPOConfig, MADPOIterConfig, MARLHFConfig, MARLHFIterConfig])
+def test_every_preference_option_is_there_with_its_default(config):
+    stated = {name: ast.literal_eval(value) for name, value in preference_defaults(config).items()}
+    assert stated == {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(config)
+    }
+
+
 def test_places_in_the_source_exist():
     """`module.name` in the implementation details: a module of `learners` or `llm_envs`, and what it has."""
     found = names(section("Implementation details")) + names(subsection("Details of the actor-critic family"))
+    found += names(section("Implementation details", PREFERENCES))
     places = [name for name in found if re.fullmatch(r"([a-z_]+\.)+[A-Za-z_]+", name) and name != "math.fsum"]
     assert len(places) > 40
     assert sum(place.startswith("actor_critic.") for place in places) > 10
+    assert sum(place.startswith("preference.") for place in places) > 20
     for place in places:
         module, _, attribute = place.rpartition(".")
         packages = [
@@ -93,20 +134,22 @@ def test_places_in_the_source_exist():
         assert any(hasattr(importlib.import_module(f"{home}.{module}"), attribute) for home in homes), place
 
 
+def first_is_longer(one, two):
+    return [float(len(a) > len(b)) for a, b in zip(one, two, strict=True)]
+
+
 def logged_by(trainer_class, folder: Path, **options) -> set[str]:
     """Names of the metrics of a run that has everything: turns, terms, a reference, own metrics, evaluation."""
     env = llm_envs.TaskEnv(
         llm_envs.Task(
             items=[{"prompt": "a"}, {"prompt": "b"}] * 2,
             eval_items=[{"prompt": "b"}],
-            reward={"own": lambda one, two: [float(len(a) > len(b)) for a, b in zip(one, two, strict=True)]},
+            reward={"own": llm_envs.set_reward_range(first_is_longer, 0.0, 1.0)},
             num_turns=2,
             transition=lambda agent_completions: ["c", "d"],
         )
     )
-    config = trainer_class.learner_class.config_class(
-        max_new_tokens=4, num_train_epochs=1, logging_steps=1, reference_kl_enabled=True, top_p=1.0, **options
-    )
+    config = trainer_class.learner_class.config_class(max_new_tokens=4, num_train_epochs=1, logging_steps=1, top_p=1.0, **options)
     trainer = trainer_class(
         env=env,
         agent_model="tiny-random",
@@ -123,6 +166,8 @@ def general(name: str) -> str:
     """A metric's name as the page has it."""
     name = re.sub(r"turn_\d+", "turn_k", name).replace("reward/own", "reward/<term>").replace("mine", "<name>")
     who = {"loss": "<team>", "grad_norm": "<team>", "value_loss": "<critic>", "critic_grad_norm": "<critic>"}
+    who |= {"chosen_logprob": "<team>", "rejected_logprob": "<team>"}
+    name = re.sub(r"(reward_distribution)/[a-z_]+/[a-z]+/", r"\1/<kind>/<side>/", re.sub(r"bin_\d+", "bin_<n>", name))
     return re.sub(r"^team(?=/)|agent_\d+", who.get(name.rpartition("/")[2], "<agent>"), name)
 
 
@@ -136,7 +181,7 @@ def reinforce_metrics() -> set[str]:
 
 
 def test_every_metric_is_there_and_every_one_there_is_logged(tmp_path):
-    logged = logged_by(MAGRPOTrainer, tmp_path / "run", num_generations=2)
+    logged = logged_by(MAGRPOTrainer, tmp_path / "run", num_generations=2, reference_kl_enabled=True)
     assert {general(name) for name in logged} == reinforce_metrics()
 
 
@@ -144,10 +189,26 @@ def test_every_metric_is_there_and_every_one_there_is_logged(tmp_path):
     "trainer_class, options", [(MAACTrainer, {}), (IACTrainer, {}), (IACTrainer, {"use_separate_critic": False})]
 )
 def test_every_actor_critic_metric_is_there_and_every_one_there_is_logged(trainer_class, options, tmp_path):
-    logged = {general(name) for name in logged_by(trainer_class, tmp_path / "run", **options)}
+    logged = {general(name) for name in logged_by(trainer_class, tmp_path / "run", reference_kl_enabled=True, **options)}
     stated = (reinforce_metrics() - {"zero_spread_share"}) | stated_metrics(subsection("Metrics of the actor-critic family"))
     on_actors = {"<critic>/critic_grad_norm"} if "use_separate_critic" in options else set()
     assert logged == stated - on_actors
+
+
+PAIRS = {"preference_num_candidates": 6, "preference_pairs_per_sample": 2}
+
+
+def test_every_preference_metric_is_there_and_every_one_there_is_logged(tmp_path):
+    """MADPOIter has all but those of a reward model, and MARLHF has them and those of its policy-gradient learner."""
+    rounds = logged_by(MADPOIterTrainer, tmp_path / "rounds", **PAIRS, num_iterations=1, log_reward_distribution=True)
+    learner = {"num_generations": 2, "rl_options": {"reference_kl_enabled": True}}
+    model = logged_by(MARLHFTrainer, tmp_path / "model", **PAIRS, **learner)
+    stated = {general(name) for name in stated_metrics(section("Metrics", PREFERENCES))}
+    of_model = {name for name in stated if name.startswith(("reward_model/", "turn_k/reward/task"))}
+    of_rounds = {name for name in stated if name.startswith(("preference/", "comparator/", "reward_distribution/"))}
+    everywhere = {name for name in reinforce_metrics() if name.startswith(("eval/", "<name>"))}
+    assert {general(name) for name in rounds} == (stated - of_model) | everywhere
+    assert {general(name) for name in model} == (stated - of_rounds) | reinforce_metrics()
 
 
 def test_the_file_tree_is_that_of_now():

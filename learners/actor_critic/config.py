@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from learners.config import TrainingConfig, require_choice, require_int, require_number
 from llm_envs.types import RolloutSpec
@@ -32,6 +32,10 @@ class ActorCriticConfig(TrainingConfig):
         reference_kl_coef: reward units per nat.
         reference_devices: one device, or one for each agent; None puts each reference beside its agent.
     """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset(
+        {"critic_learning_rate", "value_head_learning_rate", "critic_devices", "reference_devices"}
+    )
 
     num_train_epochs: int = 40
     logging_steps: int = 1

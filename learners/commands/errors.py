@@ -21,6 +21,8 @@ EXTRAS = {
     "peft": "lora",
     "wandb": "wandb",
     "tensorboard": "tensorboard",
+    "httpx": "api",
+    "tenacity": "api",
 }
 """Which extra of this distribution brings a module."""
 

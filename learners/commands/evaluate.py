@@ -158,7 +158,7 @@ def _filled(options: EvaluateOptions, parsed: Parsed, subject: _Subject) -> Eval
 
 
 def _preset(subject: _Subject) -> Mapping[str, Any]:
-    preset = presets.values(presets.choose("auto", subject.models), None, 1)
+    preset = presets.sampling(presets.choose("auto", subject.models))
     return {name: value for name, value in preset.items() if name in _SAMPLING}
 
 

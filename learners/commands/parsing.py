@@ -49,8 +49,14 @@ class Parsed:
             return options(**{entry.name: self.values[entry.name] for entry in fields(options)})  # type: ignore[arg-type]
 
     def with_defaults(self, values: Mapping[str, Any]) -> Parsed:
-        """These values in place of those the user did not give."""
-        return replace(self, values={**self.values, **{name: value for name, value in values.items() if name not in self.given}})
+        """These values in place of those the user did not give; to a mapping they add entries that it lacks."""
+        found = dict(self.values)
+        for name, value in values.items():
+            if isinstance(value, Mapping) and isinstance(found[name], Mapping):
+                found[name] = {**value, **found[name]}
+            elif name not in self.given:
+                found[name] = value
+        return replace(self, values=found)
 
 
 def parse(

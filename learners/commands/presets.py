@@ -3,14 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 TINY_MODELS = ("tiny", "tiny-random")
 
 PresetName: TypeAlias = Literal["auto", "tiny", "none"]
+Values: TypeAlias = dict[str, Any]
 
 _STATES = 400
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a run is about, as far as it decides what learns.
+
+    Attributes:
+        num_items: length of the training items; None if they have none.
+        num_turns: most turns of an episode.
+        options: of the learner as they are without a preset, the user's among them.
+        given: names of the user's.
+    """
+
+    num_items: int | None
+    num_turns: int
+    options: Mapping[str, Any]
+    given: Collection[str]
+
+    @property
+    def critic_type(self) -> str:
+        """Of an actor-critic learner: "v" unless "q" was asked for."""
+        return self.options.get("critic_type") or "v"
+
+    def epochs(self, generations: int) -> int:
+        """Passes that use the states the preset wants. Items without a length are used once, in their order."""
+        if self.num_items is None:
+            return 1
+        states_an_item = sum(generations**turn for turn in range(self.num_turns))
+        return max(1, math.ceil(_STATES / states_an_item / self.num_items))
 
 
 def choose(preset: PresetName, models: Sequence[str]) -> Literal["tiny", "none"]:
@@ -20,46 +51,132 @@ def choose(preset: PresetName, models: Sequence[str]) -> Literal["tiny", "none"]
     return "tiny" if all(model in TINY_MODELS for model in models) else "none"
 
 
-def values(
-    preset: Literal["tiny", "none"], num_items: int | None, num_turns: int, *, chains: bool = False, critic_type: str = "v"
-) -> Mapping[str, Any]:
-    """The preset's values for options of the learner.
+def values(preset: Literal["tiny", "none"], job: Job) -> Values:
+    """The preset's values for options of the learner: what all learners share, and what those of its family do.
 
-    `tiny` is made for the built-in model: it learns a built-in task on a CPU within half a minute. With several turns, whose trees
-    hold many states, it takes fewer generations and fewer items. Its number of epochs is what uses the items it wants; items
-    without a length are used once, in their order.
-
-    Args:
-        preset: its name.
-        num_items: length of the training items; None if they have none.
-        num_turns: most turns of an episode.
-        chains: whether the learner follows chains, as the actor-critic family does: one generation with several turns.
-        critic_type: of such a learner. A Q critic is its own baseline: it must learn more slowly than the actors, and small
-            advantages must stay small.
+    `tiny` is made for the built-in model: it learns a built-in task on a CPU within a minute or two.
     """
     if preset == "none":
         return {}
-    generations = 8 if num_turns == 1 else 1 if chains else 4
-    states_an_item = sum(generations**turn for turn in range(num_turns))
-    critic_rate = 1e-5 if critic_type == "q" else 1e-3
+    # Learners of other packages have a family too, by the options they share with it.
+    table = next(table for marks, table in _FAMILIES if marks <= job.options.keys())
+    return {**_shared(job), **table(job)}
+
+
+def sampling(preset: Literal["tiny", "none"]) -> Values:
+    """The preset's values for how texts are drawn."""
+    return {} if preset == "none" else {"temperature": 0.7, "top_p": 1.0, "top_k": None, "max_new_tokens": 48}
+
+
+def _shared(job: Job) -> Values:
     return {
-        "agent_learning_rate": 5e-4,
+        **sampling("tiny"),
         "weight_decay": 0.0,
         "max_grad_norm": 1.0,
-        "num_generations": generations,
-        # States of a tree, or samples of an agent.
-        "rollout_buffer_size": 32 if chains else 4,
-        "num_train_epochs": 1 if num_items is None else max(1, math.ceil(_STATES / states_an_item / num_items)),
-        "critic_learning_rate": critic_rate,
-        "value_head_learning_rate": 10 * critic_rate,
-        **({"advantage_normalization": False} if critic_type == "q" else {}),
-        "temperature": 0.7,
-        "top_p": 1.0,
-        "top_k": None,
-        "max_new_tokens": 48,
         "eval_interval": 32,
         "eval_num_samples": 48,
         "eval_batch_size": 48,
         "logging_steps": 32,
-        "shuffle": num_items is not None,
+        "shuffle": job.num_items is not None,
     }
+
+
+def _reinforce(job: Job) -> Values:
+    """With several turns, whose trees hold many states, fewer generations and fewer items."""
+    generations = 8 if job.num_turns == 1 else 4
+    return {
+        "agent_learning_rate": 5e-4,
+        "num_generations": generations,
+        "rollout_buffer_size": 4,  # states
+        "num_train_epochs": job.epochs(generations),
+    }
+
+
+def _actor_critic(job: Job) -> Values:
+    """A Q critic is its own baseline: it must learn more slowly than the actors, and small advantages must stay small."""
+    generations = 8 if job.num_turns == 1 else 1
+    critic_rate = _critic_rate(job)
+    return {
+        "agent_learning_rate": 5e-4,
+        "num_generations": generations,
+        "rollout_buffer_size": 32,  # samples of an agent
+        "num_train_epochs": job.epochs(generations),
+        "critic_learning_rate": critic_rate,
+        "value_head_learning_rate": 10 * critic_rate,
+        **({"advantage_normalization": False} if job.critic_type == "q" else {}),
+    }
+
+
+def _critic_rate(job: Job) -> float:
+    return 1e-5 if job.critic_type == "q" else 1e-3
+
+
+def _madpo(job: Job) -> Values:
+    """One pass: from the second on the joint margin grows on, and texts get worse."""
+    return {
+        "agent_learning_rate": 1e-4,
+        "preference_num_candidates": 16,
+        "preference_pairs_per_sample": 4,
+        "num_train_epochs": 1,
+        "train_batch_size": 16,
+        "dpo_beta": 0.1,
+        "eval_interval": 64,  # pairs
+    }
+
+
+def _madpo_iter(job: Job) -> Values:
+    return {**_madpo(job), "num_iterations": 4, "preference_num_candidates": 8, **_replay(job)}
+
+
+def _marlhf(job: Job) -> Values:
+    """The KL keeps the team near the texts that the reward model has seen."""
+    return {
+        "agent_learning_rate": 5e-4,
+        "preference_num_candidates": 16,
+        "reward_learning_rate": 1e-3,
+        "reward_train_batch_size": 16,
+        "reward_num_train_epochs": 1,
+        "num_train_epochs": 4,
+        **_backend(job),
+    }
+
+
+def _marlhf_iter(job: Job) -> Values:
+    return {
+        **_marlhf(job),
+        "num_iterations": 3,
+        "preference_num_candidates": 8,
+        "preference_pairs_per_sample": 4,
+        "pair_selection": "reward_gap",
+        "reward_num_train_epochs": 2,
+        "num_train_epochs": 1,
+        **_replay(job, sample_size=1024),
+    }
+
+
+def _backend(job: Job) -> Values:
+    """Of the policy-gradient learner in MARLHF."""
+    chains = job.options["rl_algorithm"] in ("maac", "iac")
+    own = _actor_critic(job) if chains else _reinforce(job)
+    names = ("num_generations", "rollout_buffer_size", *(("critic_learning_rate",) if chains else ()))
+    further = {name: own[name] for name in ("value_head_learning_rate", "advantage_normalization") if name in own}
+    penalty = {"reference_kl_enabled": True, "reference_kl_coef": 0.03}
+    return {**{name: own[name] for name in names}, "rl_options": {**penalty, **further}}
+
+
+def _replay(job: Job, sample_size: int | None = None) -> Values:
+    """All rounds so far; a mode that is asked for has options of its own."""
+    if "preference_replay_mode" in job.given:
+        return {}
+    return {"preference_replay_mode": "all_history", "preference_replay_sample_size": sample_size}
+
+
+# The more specific ones first. Their marks are options that no other family has.
+_FAMILIES: tuple[tuple[frozenset[str], Callable[[Job], Values]], ...] = (
+    (frozenset({"rl_algorithm", "num_iterations"}), _marlhf_iter),
+    (frozenset({"rl_algorithm"}), _marlhf),
+    (frozenset({"dpo_beta", "num_iterations"}), _madpo_iter),
+    (frozenset({"dpo_beta"}), _madpo),
+    (frozenset({"gae_lambda"}), _actor_critic),
+    (frozenset(), _reinforce),
+)

@@ -214,15 +214,16 @@ def settings(argv: Sequence[str]) -> TrainSettings:
 
 
 def _preset(run: RunOptions, env: BranchingEnv, parsed: Parsed) -> dict[str, Any]:
-    """The preset's values that the user has not set and the learner knows."""
+    """The preset's values that the user has not set and the learner knows; of a mapping the entries."""
+    options = parsed.section("learner")
+    given = {name for name in options if f"learner.{name}" in parsed.given}
     count = len(env.items) if has_length(env.items) else None
-    chains = "learner.gae_lambda" in parsed.values
-    critic_type = parsed.values.get("learner.critic_type", "v")
-    values = presets.values(presets.choose(run.preset, run.models), count, env.num_turns, chains=chains, critic_type=critic_type)
+    job = presets.Job(num_items=count, num_turns=env.num_turns, options=options, given=given)
+    values = presets.values(presets.choose(run.preset, run.models), job)
     return {
-        name: value
+        name: {entry: own for entry, own in value.items() if entry not in options[name]} if isinstance(value, dict) else value
         for name, value in values.items()
-        if f"learner.{name}" in parsed.values and f"learner.{name}" not in parsed.given
+        if name in options and (name not in given or isinstance(value, dict))
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -173,6 +174,9 @@ def _announce(chosen: TrainSettings, folder: Path, out: Console) -> None:
 
 
 def _text(value: object) -> str:
+    """A value as the command line takes it."""
+    if isinstance(value, Mapping):
+        return f"'{json.dumps(value)}'"
     return "none" if value is None else str(value).lower()
 
 

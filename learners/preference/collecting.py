@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from learners.credit import mean
 from learners.phases import Outcome, Sampler, speed
-from learners.preference.comparators import Duel
+from learners.preference.duel import Duel
 from learners.preference.pairs import (
     JointResponse,
     Pair,
@@ -70,19 +70,19 @@ class CollectPhase:
 
     Args:
         gathering: what the rounds have in common; its store is filled.
-        sampler: collects; the rewards of its env rank the responses.
+        oracle: gives what collects once the phase has begun; the rewards of its env rank the responses.
         iteration: number of the round, from 1.
     """
 
     changes_policies = False
     epochs = 1
 
-    def __init__(self, gathering: Gathering, sampler: Sampler, iteration: int) -> None:
+    def __init__(self, gathering: Gathering, oracle: Callable[[], Sampler], iteration: int) -> None:
         self.name = gathering.label(iteration, "collecting pairs")
         self._gathering = gathering
         self._store = gathering.store
         self._config = gathering.config
-        self._sampler = sampler
+        self._oracle = oracle
         self._iteration = iteration
         self._duel: Duel | None = None
         self._players: Mapping[AgentID, Policy] = gathering.policies
@@ -99,11 +99,11 @@ class CollectPhase:
 
     def num_rows(self) -> int | None:
         """Items."""
-        return self._sampler.num_items()
+        return self._oracle().num_items()
 
     def rows(self, epoch: int, start: int) -> Iterator[tuple[int, Item]]:
         """Positions and items, in an order of the round's own with `shuffle`."""
-        return self._sampler.items(self._iteration - 1, start)
+        return self._oracle().items(self._iteration - 1, start)
 
     def chunk_size(self) -> int:
         """Items whose responses are drawn together."""
@@ -114,11 +114,12 @@ class CollectPhase:
         started = time.perf_counter()
         if self._duel is not None:
             self._duel.first_episode, self._duel.items = numbering.episode, [item for _, item in chunk]
-        steps = self._sampler.collect(chunk, self._players, self._spec, numbering)
+        steps = self._oracle().collect(chunk, self._players, self._spec, numbering)
         candidates = self._config.preference_num_candidates
-        for offset, responses in enumerate(responses_of(steps, self._config.discount)):
+        by_item = responses_of(steps, self._config.discount)
+        for offset, responses in enumerate(by_item):
             self._keep(responses[:candidates], responses[candidates:], steps[0].episode + offset)
-        return Outcome([*self._turn_metrics(steps), speed(steps, time.perf_counter() - started)], steps)
+        return Outcome([self._candidate_metrics(steps, by_item), speed(steps, time.perf_counter() - started)], steps)
 
     def _keep(self, team: Sequence[JointResponse], others: Sequence[JointResponse], episode: int) -> None:
         chance = stream(PREFERENCE, (self._config.seed, self._iteration, episode))
@@ -129,20 +130,23 @@ class CollectPhase:
         if self._gathering.distribution is not None:
             self._gathering.distribution.add(team, others, pairs)
 
-    def _turn_metrics(self, steps: Sequence[EnvStep]) -> list[Metrics]:
-        """Rewards of the team's own responses, those of the comparator left out."""
+    def _candidate_metrics(self, steps: Sequence[EnvStep], by_item: Sequence[Sequence[JointResponse]]) -> Metrics:
+        """Rewards and returns of the team's own responses, and beside them those of the comparator."""
         candidates = self._config.preference_num_candidates
         first = [step for step in steps if step.turn == 1]
         own = [step for step in first if next(iter(step.choice.values())) < candidates]
-        values = {"turn_1/reward_mean": mean([mean(list(step.rewards.values())) for step in own])}
-        others = [step for step in first if next(iter(step.choice.values())) >= candidates]
+        values = {
+            "turn_1/reward_mean": mean([mean(list(step.rewards.values())) for step in own]),
+            "turn_1/expected_return": mean([response.reward for responses in by_item for response in responses[:candidates]]),
+        }
+        others = [response.reward for responses in by_item for response in responses[candidates:]]
         if others:
-            values["comparator/reward_mean"] = mean([mean(list(step.rewards.values())) for step in others])
-        return [Metrics(steps[-1].env_step, values, group="candidates")]
+            values["comparator/expected_return"] = mean(others)
+        return Metrics(steps[-1].env_step, values, group="candidates")
 
     def end_epoch(self, epoch: int, num_rows: int, env_step: int) -> list[Metrics]:
         """Store the round's pairs and select those to train on."""
-        self._sampler.require_items(epoch, num_rows)
+        self._oracle().require_items(epoch, num_rows)
         store, replay, distribution = self._store, self._gathering.replay, self._gathering.distribution
         if replay is None:
             store.selected = list(store.gathered)

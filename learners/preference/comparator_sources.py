@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from learners.config import require_int
 from learners.models import load_policies
@@ -44,13 +45,16 @@ class ComparatorOptions(EndpointOptions):
         comparator_policy: "current" (the team itself, with random numbers of its own), "current_copy" (a copy of it on
             `comparator_devices`), "model", "history" (the team of earlier rounds) or "api".
         comparator_num_candidates: joint responses it draws for each item; None as many as the team.
-        comparator_generation_mode: "decentralized", or "centralized": one model writes every role's text in tagged sections.
+        comparator_generation_mode: "decentralized", or "centralized": one model writes every role's text in tagged sections. With
+            `collaboration_mode="centralized"` both are the same: there is one agent, who does so anyway.
         comparator_centralized_agent_index: whose model that is, in the env's order.
         comparator_model_name: of "model": one for all agents, a copy each.
         comparator_agents: of "model": one for each agent.
         comparator_devices: one device, or one for each agent; None puts each beside its agent.
         comparator_history_k: of "history": rounds back; None is 1, the team before the last round's update.
     """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"comparator_devices"})
 
     comparator_policy: str = "current"
     comparator_num_candidates: int | None = None
@@ -85,15 +89,20 @@ class ComparatorOptions(EndpointOptions):
             raise ValueError(
                 f"comparator_policy='model' needs comparator_model_name or comparator_agents, got {given or 'neither'}"
             )
-        only = {"history": ["comparator_history_k"], "api": ["comparator_api_url"]}
         wrong = [] if kind == "model" else given
-        for other, options in only.items():
-            if kind != other:
-                wrong += [option for option in options if getattr(self, option) is not None]
+        if kind != "history" and self.comparator_history_k is not None:
+            wrong.append("comparator_history_k")
+        if kind != "api":
+            wrong += [entry.name for entry in fields(EndpointOptions) if getattr(self, entry.name) != entry.default]
         if kind in ("current", "api") and self.comparator_devices is not None:
             wrong.append("comparator_devices")
         if wrong:
             raise ValueError(f"{', '.join(wrong)} cannot apply with comparator_policy={kind!r}")
+        if self.comparator_generation_mode == "decentralized" and self.comparator_centralized_agent_index != 0:
+            raise ValueError(
+                f"comparator_centralized_agent_index={self.comparator_centralized_agent_index} "
+                "needs comparator_generation_mode='centralized'"
+            )
 
 
 def _canonical(option: str, name: str, names: Mapping[str, Sequence[str]]) -> str:

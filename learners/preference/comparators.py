@@ -1,12 +1,12 @@
 """Comparators: who writes the joint responses that the team's own are compared with.
 
-A comparator writes in place of the agents. Inside a collection it stands beside them as `Duel`: of the joint responses drawn at a
-state the first ones are the team's, the others the comparator's, so that reward, recording and counting know nothing of it.
+A comparator writes in place of the agents; `learners.preference.duel` puts it beside them in a collection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from learners.learner import TrainablePolicy
 from learners.policy import HFPolicy
 from learners.preference.api import EndpointPolicy
-from llm_envs.seeding import COMPARATOR, Path
+from llm_envs.seeding import Path
 from llm_envs.types import AgentID, Completion, Item, Policy
 from llm_envs.wrappers import JointAgentAdapter, UnparsableCompletionError, joint_prompt, split_completion
 
@@ -23,8 +23,6 @@ NO_ANSWER = Completion("", (), (), (), "length")
 
 Writer: TypeAlias = Callable[[Sequence[str], int, Sequence[Path], Sequence[Item]], "list[list[str | None]]"]
 """`writer(prompts, n, keys, items)`: n texts for each prompt, None where there is none."""
-
-_EPISODE, _BRANCH = 2, 3  # places in a collector's key: (seed, purpose, episode, branch, …, agent)
 
 
 class Comparator(Protocol):
@@ -66,82 +64,6 @@ class Comparator(Protocol):
         ...
 
 
-class Duel:
-    """The policies of a collection in which team and comparator answer the same items.
-
-    Args:
-        policies: of the team.
-        comparator: of the others.
-        num_candidates: responses of the team at the first turn; those after them are the comparator's.
-
-    Attributes:
-        items: rows of the episodes under way, and the number of the first of them; set before each collection.
-    """
-
-    def __init__(self, policies: Mapping[AgentID, Policy], comparator: Comparator, num_candidates: int) -> None:
-        self._policies = policies
-        self._agents = list(policies)
-        self._comparator = comparator
-        self._num_candidates = num_candidates
-        self.first_episode = 0
-        self.items: Sequence[Item] = ()
-
-    def players(self) -> dict[AgentID, Policy]:
-        """What the collector acts with: agents that the comparator sees apart, and whose weights differ, can draw at once."""
-        if self._comparator.whole_team:
-            return dict.fromkeys(self._agents, self)
-        # The collector makes one call for each distinct object, so those who share weights must share the object too.
-        shared: dict[int, Policy] = {}
-        for policy in self._policies.values():
-            shared.setdefault(id(policy), _Share(self))
-        return {agent: shared[id(policy)] for agent, policy in self._policies.items()}
-
-    def generate(self, prompts: Sequence[str], n: int, keys: Sequence[Path]) -> list[list[Completion]]:
-        """See `llm_envs.types.Policy`. A state of the first turn has no branch in its key; later ones have that of their side."""
-        rows = range(len(prompts))
-        if all(len(key) == _BRANCH + 1 for key in keys):
-            team = self._team(rows, prompts, self._num_candidates, keys)
-            others = self._others(rows, prompts, n - self._num_candidates, keys)
-            return [[*team[row], *others[row]] for row in rows]
-        ours = [row for row in rows if keys[row][_BRANCH] < self._num_candidates]
-        theirs = [row for row in rows if keys[row][_BRANCH] >= self._num_candidates]
-        drawn = self._team(ours, prompts, n, keys) | self._others(theirs, prompts, n, keys)
-        return [drawn[row] for row in rows]
-
-    def _team(self, rows: Sequence[int], prompts: Sequence[str], n: int, keys: Sequence[Path]) -> dict[int, list[Completion]]:
-        by_policy: dict[int, list[int]] = {}
-        for row in rows:
-            by_policy.setdefault(id(self._policies[self._agent(keys[row])]), []).append(row)
-        drawn: dict[int, list[Completion]] = {}
-        for own in by_policy.values():
-            policy = self._policies[self._agent(keys[own[0]])]
-            drawn |= zip(own, policy.generate([prompts[row] for row in own], n, [keys[row] for row in own]), strict=True)
-        return drawn
-
-    def _others(self, rows: Sequence[int], prompts: Sequence[str], n: int, keys: Sequence[Path]) -> dict[int, list[Completion]]:
-        if not rows:
-            return {}
-        answers = self._comparator.generate(
-            [self._agent(keys[row]) for row in rows],
-            [prompts[row] for row in rows],
-            n,
-            # A stream of its own, also where the comparator is the team itself.
-            [(*keys[row], COMPARATOR) for row in rows],
-            [self.items[keys[row][_EPISODE] - self.first_episode] for row in rows],
-        )
-        return dict(zip(rows, answers, strict=True))
-
-    def _agent(self, key: Path) -> AgentID:
-        return self._agents[key[-1]]
-
-
-class _Share:
-    """The part of a duel that one policy's agents play."""
-
-    def __init__(self, duel: Duel) -> None:
-        self.generate = duel.generate
-
-
 class PolicyComparator:
     """Agents compared with policies, one for each.
 
@@ -179,10 +101,7 @@ class PolicyComparator:
         for rows in by_writer.values():
             writer = self._writers[agents[rows[0]]]
             drawn |= zip(rows, writer.generate([prompts[r] for r in rows], n, [keys[r] for r in rows]), strict=True)
-        return [
-            [translated(completion, prompts[row], self._writers[agent], self._own[agent]) for completion in drawn[row]]
-            for row, agent in enumerate(agents)
-        ]
+        return [translated(drawn[row], prompts[row], self._writers[agent], self._own[agent]) for row, agent in enumerate(agents)]
 
     def state_dict(self) -> dict[str, Any]:
         """The copies' weights and history."""
@@ -232,6 +151,8 @@ class PolicyHistory:
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         """Refuse weights of other models; changes nothing."""
+        if "rounds" not in state:
+            raise ValueError("the checkpoint's comparator was no copy of the team, so it remembers no weights; this one does")
         for weights in state["rounds"]:
             if set(weights) != set(self._copies):
                 raise ValueError(f"the checkpoint remembers the agents {', '.join(weights)}, this run {', '.join(self._copies)}")
@@ -385,11 +306,23 @@ def endpoint_writer(endpoint: EndpointPolicy, agent_index: int) -> Writer:
     return write
 
 
-def translated(completion: Completion, prompt: str, writer: Policy, own: TrainablePolicy) -> Completion:
-    """A writer's completion as the team's policy would have written it: the very ids where both have the same tokens."""
-    if not completion.prompt_ids or writer is own or _same_tokens(writer, own):
-        return completion
-    return as_completions(own, prompt, [completion.text])[0]
+def translated(completions: Sequence[Completion], prompt: str, writer: Policy, own: TrainablePolicy) -> list[Completion]:
+    """A writer's completions as the team's policy would have written them: the very ids where both have the same tokens.
+
+    What was cut before its end stays without an end.
+    """
+    if writer is own:
+        return list(completions)
+    if isinstance(writer, HFPolicy) and isinstance(own, HFPolicy) and _same_tokens(writer, own):
+        (read,) = own.encode([prompt])  # templates of chats may differ even then
+        return [replace(completion, prompt_ids=read) for completion in completions]
+    written = as_completions(own, prompt, [completion.text for completion in completions])
+    return [
+        replace(ours, token_ids=ours.token_ids[:-1], finish_reason="length")
+        if theirs.finish_reason == "length" and ours.finish_reason == "stop"
+        else ours
+        for ours, theirs in zip(written, completions, strict=True)
+    ]
 
 
 def as_completions(own: TrainablePolicy, prompt: str, texts: Sequence[str | None]) -> list[Completion]:
@@ -405,9 +338,7 @@ def as_completions(own: TrainablePolicy, prompt: str, texts: Sequence[str | None
     return [NO_ANSWER if text is None else next(written) for text in texts]
 
 
-def _same_tokens(writer: Policy, own: TrainablePolicy) -> bool:
-    if not isinstance(writer, HFPolicy) or not isinstance(own, HFPolicy):
-        return False
+def _same_tokens(writer: HFPolicy, own: HFPolicy) -> bool:
     mine, theirs = own.tokenizer, writer.tokenizer
     same = mine is theirs or (len(mine) == len(theirs) and mine.get_vocab() == theirs.get_vocab())
     return same and own.end_token_ids == writer.end_token_ids

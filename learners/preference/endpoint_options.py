@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from learners.compatibility import redact
 from learners.config import require_int, require_number
@@ -37,6 +37,16 @@ class EndpointOptions:
         comparator_api_retry_wait: seconds before the second attempt, doubled each time; a server's `Retry-After` can lengthen it.
         comparator_api_max_retry_wait: most seconds between two attempts.
     """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset(
+        {
+            f"comparator_api_{name}"
+            for name in (
+                *("url", "timeout", "headers", "key_env", "key_header", "key_prefix"),
+                *("max_n_per_request", "concurrency", "max_attempts", "retry_wait", "max_retry_wait"),
+            )
+        }
+    )
 
     comparator_api_url: str | None = None
     comparator_api_format: str = "generic"

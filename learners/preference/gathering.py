@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,9 +43,9 @@ class Gathering:
     snapshots: Path | None = None
     store: PairStore = field(default_factory=PairStore)
 
-    def phase(self, sampler: Sampler, iteration: int) -> CollectPhase:
+    def phase(self, oracle: Callable[[], Sampler], iteration: int) -> CollectPhase:
         """The collecting part of a round, counted from 1."""
-        return CollectPhase(self, sampler, iteration)
+        return CollectPhase(self, oracle, iteration)
 
     def label(self, iteration: int, what: str) -> str:
         """Name of a phase."""

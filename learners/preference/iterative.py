@@ -27,6 +27,8 @@ class IterativeOptions(ReplayOptions, ComparatorOptions):
         policy_checkpoint_dir: folder for the team as each round begins: `initial`, `iteration_0001`, …; None keeps none.
     """
 
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"num_iterations", "policy_checkpoint_dir"})
+
     num_iterations: int = 6
     policy_checkpoint_dir: str | None = None
 
@@ -62,8 +64,8 @@ class MARLHFIterConfig(MARLHFConfig, IterativeOptions):
     """Options of MARLHFIter: those of MARLHF with other defaults, and of rounds.
 
     Attributes:
-        preference_scoring_reward: what ranks the responses: "task", or "reward_model", the one of the round before; the task in the
-            first round.
+        preference_scoring_reward: what ranks the responses: "task", or "reward_model", the one fitted last; the task until there is
+            one.
     """
 
     pair_selections: ClassVar[tuple[str, ...]] = (*MARLHFConfig.pair_selections, "comparator_reward")
@@ -106,7 +108,7 @@ class MADPORounds:
         """Collect, fit: for each round."""
         phases: list[Phase] = []
         for iteration in range(1, self._gathering.rounds + 1):
-            phases += [self._gathering.phase(sampler, iteration), self._fit(iteration)]
+            phases += [self._gathering.phase(lambda: sampler, iteration), self._fit(iteration)]
         return phases
 
     def _fit(self, iteration: int) -> FitPhase:

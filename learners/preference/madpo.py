@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from learners import losses
-from learners.config import require_choice, require_number
+from learners.config import require_choice, require_int, require_number
 from learners.credit import mean
 from learners.learner import TrainablePolicy
 from learners.optim import flush_together, step_together
@@ -37,6 +37,7 @@ class MADPOConfig(PreferenceConfig):
     """Options of MADPO, beside those of `PreferenceConfig`.
 
     Attributes:
+        train_batch_size: pairs an optimiser step.
         dpo_beta: η, which scales the joint margin: nats to logits.
         reference_free: True takes the policies' own margins; False subtracts those of frozen references, as DPO does.
         length_normalization: divide an agent's log-probability of a response by its number of tokens.
@@ -44,6 +45,9 @@ class MADPOConfig(PreferenceConfig):
         reference_devices: one device, or one for each agent; None puts each reference beside its agent.
     """
 
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"reference_devices"})
+
+    train_batch_size: int = 2
     dpo_beta: float = 0.1
     reference_free: bool = True
     length_normalization: bool = False
@@ -52,6 +56,7 @@ class MADPOConfig(PreferenceConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_int("train_batch_size", self.train_batch_size, 1)
         require_number("dpo_beta", self.dpo_beta, above=0)
         require_choice("reference_free", self.reference_free, (True, False))
         require_choice("length_normalization", self.length_normalization, (True, False))

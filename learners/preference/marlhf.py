@@ -23,6 +23,7 @@ _ALIASES = {"mareforce": "mareinforce"}
 _TO_BACKEND = (
     "num_generations",
     "rollout_buffer_size",
+    "train_batch_size",
     "critic_learning_rate",
     "critic_devices",
     "use_separate_critic",
@@ -47,6 +48,7 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
         rl_options: any further options of it, by name.
         num_generations: of the learner.
         rollout_buffer_size: of the learner.
+        train_batch_size: of the learner.
         critic_model_name: of an actor-critic learner: its critics' model; None is the agents'.
         critic_learning_rate: of an actor-critic learner, as all below.
         critic_devices: see `ActorCriticConfig`.
@@ -58,10 +60,13 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
         value_head_hidden_dim: see `IACConfig`.
     """
 
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"critic_learning_rate", "critic_devices"})
+
     rl_algorithm: str = "magrpo"
     rl_options: Mapping[str, Any] = field(default_factory=dict)
     num_generations: int | None = 4
     rollout_buffer_size: int | None = None
+    train_batch_size: int | None = None
     critic_model_name: str | None = None
     critic_learning_rate: float | None = None
     critic_devices: str | Sequence[str] | None = None
@@ -77,6 +82,10 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
         object.__setattr__(self, "rl_algorithm", _ALIASES.get(self.rl_algorithm, self.rl_algorithm))
         self.check_reward_model_options()
         require_int("num_generations", self.num_generations, 1, optional=True)
+        known = {entry.name for entry in fields(self)}
+        repeated = [name for name in self.rl_options if name in known]
+        if repeated:
+            raise ValueError(f"rl_options must not hold {', '.join(repeated)}: the config has options of these names")
 
     def backend_config(self, config_class: type[TrainingConfig]) -> TrainingConfig:
         """The learner's config: what all learners share, and its own options.
@@ -86,7 +95,7 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
         """
         shared = {entry.name: getattr(self, entry.name) for entry in fields(TrainingConfig)}
         # The env and the team are settled by then.
-        shared |= {"collaboration_mode": "decentralized", "num_agents": None}
+        shared |= {"collaboration_mode": "decentralized", "num_agents": None, "external_prompt_passthrough": False}
         own = {name: value for name in _TO_BACKEND if (value := getattr(self, name)) is not None} | dict(self.rl_options)
         known = {entry.name for entry in fields(config_class)}
         unknown = [name for name in own if name not in known]
@@ -103,7 +112,7 @@ class MARLHF:
         reward_model: is fitted to them.
         backend: the policy-gradient learner of the same policies.
         config: of the run.
-        scores_with_model: whether the reward model of the round before ranks the responses, once there is one.
+        scores_with_model: whether the reward model fitted last ranks the responses, once there is one.
     """
 
     config_class: ClassVar[type[MARLHFConfig]] = MARLHFConfig
@@ -131,9 +140,13 @@ class MARLHF:
         scored = sampler.on(ScoreWith(sampler.env, self.reward_model))
         phases: list[Phase] = []
         for iteration in range(1, self._gathering.rounds + 1):
-            oracle = scored if self._scores_with_model and iteration > 1 else sampler
-            phases += [self._gathering.phase(oracle, iteration), self._fit(iteration), self._reinforce(scored, iteration)]
+            collecting = self._gathering.phase(lambda: scored if self._model_ranks else sampler, iteration)
+            phases += [collecting, self._fit(iteration), self._reinforce(scored, iteration)]
         return phases
+
+    @property
+    def _model_ranks(self) -> bool:
+        return self._scores_with_model and self.reward_model.updates > 0
 
     def _fit(self, iteration: int) -> FitPhase:
         return FitPhase(
@@ -146,9 +159,14 @@ class MARLHF:
             meter=self._meter,
             prefix="reward_model",
             changes_policies=False,
-            at_begin=self.reward_model.reset,
+            at_begin=self._reset,
             at_end=lambda: self._holdout(iteration),
         )
+
+    def _reset(self) -> None:
+        # A round without pairs keeps the model of the one before.
+        if self._gathering.store.selected:
+            self.reward_model.reset()
 
     def _split(self, iteration: int) -> tuple[list[Pair], list[Pair]]:
         by_item = pairs_by_prompts(self._gathering.store.selected)

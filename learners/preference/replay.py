@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -55,6 +55,8 @@ class ReplayOptions:
         log_reward_distribution: how the rewards of candidates and selected pairs are distributed, a file a round and metrics; needs
             a reward function whose range is declared (`set_reward_range`).
     """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"preference_replay_dir"})
 
     preference_replay_mode: str = "current"
     preference_replay_k: int | None = None

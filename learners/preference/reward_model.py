@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -53,6 +53,8 @@ class RewardModelOptions:
         reward_freeze_backbone: train the head alone.
         reward_holdout_fraction: share of the items whose pairs are kept for measuring, not trained on.
     """
+
+    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"reward_model_device", "reward_learning_rate"})
 
     reward_model_name: str | None = None
     reward_model_device: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -65,11 +66,19 @@ class PreferenceTrainer(TeamTrainer):
         sampling = SamplingConfig(config.temperature, config.top_p, config.top_k, config.max_new_tokens)
         comparisons = config.comparator_num_candidates or config.preference_num_candidates
         snapshots = config.policy_checkpoint_dir
+        writers = config
+        if config.collaboration_mode == "centralized":
+            if self._comparator_adapter is not None:
+                raise ValueError(
+                    "centralized_comparator_adapter cannot apply with collaboration_mode='centralized': a comparator then reads "
+                    "and writes what the team's one agent does, see team_adapter"
+                )
+            writers = replace(config, comparator_generation_mode="decentralized")
         return Gathering(
             policies,
             config,  # type: ignore[arg-type]
             rounds=config.num_iterations,
-            comparator=build_comparator(config, policies, sampling, self._comparator_adapter),
+            comparator=build_comparator(writers, policies, sampling, self._comparator_adapter),
             num_comparisons=comparisons,
             replay=ReplayBuffer.from_options(config, lambda: self.output_dir / REPLAY_FOLDER, seed=config.seed),  # type: ignore[attr-defined]
             distribution=self._distribution(env, config.discount) if config.log_reward_distribution else None,
@@ -133,6 +142,8 @@ class MARLHFTrainer(PreferenceTrainer):
     def _built_backend(self, env: BranchingEnv, policies: Mapping[AgentID, HFPolicy], config: MARLHFConfig) -> Any:
         """A trainer of the learner that the config names: it builds the learner, with critics where it has some, and saves them."""
         backend = trainer_class(config.rl_algorithm)
+        if issubclass(backend, PreferenceTrainer):
+            raise ValueError(f"rl_algorithm={config.rl_algorithm!r} learns from preferences: it must be a policy-gradient learner")
         args = config.backend_config(backend.learner_class.config_class)
         critics: dict[str, Any] = {"critic_model": self._critic_model or config.critic_model_name, "critics": self._critics}
         given = {name: value for name, value in critics.items() if value is not None}

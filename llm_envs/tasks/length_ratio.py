@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from llm_envs.formatters import as_prompt
 from llm_envs.task import Task, agent_names
@@ -80,6 +81,8 @@ class LengthRatio:
         target_min: least wanted ratio.
         target_max: greatest wanted ratio.
     """
+
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     target_min: float = 2.0
     target_max: float = 3.0

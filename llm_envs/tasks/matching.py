@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from llm_envs.task import Task, agent_names
 from llm_envs.tasks.rows import Rows, choose_rows
@@ -86,6 +87,8 @@ def agreement(answers: Sequence[str | None]) -> float:
 @dataclass(frozen=True)
 class Agreement:
     """The reward: the turn's agreement, weighted by what the turn counts. In [0, 1]."""
+
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     num_turns: int
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from llm_envs.task import Task, agent_names
 from llm_envs.tasks.rows import Rows, choose_rows
@@ -118,6 +119,8 @@ def divide(texts: Sequence[str], parts: Sequence[str]) -> Division:
 class Coverage:
     """The reward's first term: coverage, weighted by what the turn counts. In [0, 1]."""
 
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
     num_turns: int
 
     def __call__(self, *responses: list[str], batch_items: Sequence[Item], states: Sequence[State]) -> list[float]:
@@ -131,6 +134,8 @@ class Coverage:
 @dataclass(frozen=True)
 class Waste:
     """The reward's second term: half the waste, negative, weighted by what the turn counts. In [−1, 0], never below −coverage."""
+
+    reward_range: ClassVar[tuple[float, float]] = (-1.0, 0.0)
 
     num_turns: int
 

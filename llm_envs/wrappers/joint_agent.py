@@ -131,7 +131,7 @@ class JointAgent(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
     """An environment of one agent, `team_0`, that reads every role's prompt and writes every role's text in one completion.
 
     Its reward is the mean of the roles' rewards. A completion that cannot be split plays the empty text for every role. Infos:
-    `turn`, `item_index`, the roles' means of `raw_reward`, `task_reward` (if there is one) and each `reward/<term>`, for each role
+    `turn`, `item_index`, the roles' means of `raw_reward` and each `reward/<term>`, for each role
     `role_reward/<role>` and `role_completion/<role>`; `parse_failed` is 1 for a completion that could not be split, else 0.
 
     Args:
@@ -192,7 +192,7 @@ def _joined_infos(transition: Transition) -> dict[str, Any]:
     first = next(iter(by_role.values()))
     infos: dict[str, Any] = {"turn": first["turn"], "item_index": first["item_index"]}
     for key in first:
-        if key in ("raw_reward", "task_reward") or key.startswith("reward/"):
+        if key == "raw_reward" or key.startswith("reward/"):
             infos[key] = _mean(info[key] for info in by_role.values())
     for role, text in transition.state.history[-1].actions.items():
         infos[f"role_reward/{role}"] = transition.rewards[role]

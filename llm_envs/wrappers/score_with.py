@@ -22,7 +22,8 @@ per-agent ones, in any form that a reward function may return."""
 class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
     """An environment whose rewards are a model's scores. All joint actions of a state are scored in one call.
 
-    The task is still played and scored inside: its raw reward is each agent's info `task_reward`, and `raw_reward` is the score.
+    The task is still played and scored inside: its raw reward is each agent's term `reward/task`, which learners log, and
+    `raw_reward` is the score.
 
     Args:
         env: what is wrapped.
@@ -65,4 +66,4 @@ class ScoreWith(Wrapper, ParallelEnv):  # type: ignore[misc]  # `state` is text
 
     def _infos(self, transition: Transition, agent: AgentID, score: float) -> dict[str, float]:
         inside = transition.infos[agent]
-        return {"raw_reward": score, "task_reward": inside.get("task_reward", inside["raw_reward"])}
+        return {"raw_reward": score, "reward/task": inside.get("reward/task", inside["raw_reward"])}

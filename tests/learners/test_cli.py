@@ -120,6 +120,11 @@ def weights(run: str | Path) -> list[bytes]:
         ("train --resume_from_checkpoint latest", ["--resume_from_checkpoint latest needs"]),
         ("train --model tiny-random --resume_from_checkpoint nowhere/checkpoint-00000001", ["nowhere"]),
         ("train --model tiny-random --model_config.lora.bogus 3", ["bogus"]),
+        ("train --learner marlhf --model tiny-random --learner.rl_options.bogus 1", ["bogus cannot apply", "'magrpo'"]),
+        ("train --learner marlhf --model tiny-random --learner.rl_algorithm madpo", ["must be a policy-gradient learner"]),
+        ("train --learner marlhf --model tiny-random --critic_model tiny-random", ["critic_model cannot apply", "'magrpo'"]),
+        ("train --learner madpo --critic_model tiny", ["madpo has no critic"]),
+        ("train --learner madpo-iter --learner.comparator_policy model", ["comparator_model_name or comparator_agents"]),
         ("train --model tiny-random --model_config.dtype float99", ["float99"]),
         ("train --model tiny-random --wandb.tags a --wandb.resume maybe --wandb.wrong x", ["--wandb.wrong"]),
         ("evaluate", ["what is to be evaluated?"]),
@@ -407,6 +412,92 @@ def test_learners_of_other_packages_are_found_by_entry_point(folder, monkeypatch
     assert "the learner broken (the distribution own-learner) cannot be loaded" in capsys.readouterr().err
 
 
+# ---- preference learners ----
+
+
+def small(learner: str) -> list[str]:
+    """A run of a second: four items, two rounds of the iterative forms."""
+    words = f"--learner {learner} --model tiny-random --env own_task:task --plot false --quiet --learner.max_new_tokens 4"
+    words += " --learner.num_train_epochs 1 --learner.preference_num_candidates 8 --learner.collection_batch_size 16"
+    words += " --learner.num_iterations 2 --learner.preference_replay_sample_size 8" if learner.endswith("iter") else ""
+    words += " --learner.num_generations 2 --learner.rollout_buffer_size 2" if learner.startswith("marlhf") else ""
+    return words.split()
+
+
+@pytest.mark.parametrize("learner", ["madpo", "marlhf", "madpo-iter"])
+def test_preference_learners_go_on_from_their_folder(learner, capsys):
+    """Stopped in the last phase that draws, and gone on with, a run ends like one that ran through."""
+    command = ["train", *small(learner), "--checkpoint_interval", "2"]
+    find_env("own_task:task")
+    import own_task  # type: ignore[import-not-found]  # the fixture's
+
+    assert main([*command, "--output_dir", "one"]) == 0
+    calls = 10**9 - own_task.CALLS["left"]
+    own_task.CALLS["left"] = calls - 1
+    assert main([*command, "--output_dir", "two"]) == 130
+    own_task.CALLS["left"] = 10**9
+    assert main(["train", "--resume_from_checkpoint", "two"]) == 0
+    assert metrics("one") == metrics("two")
+    assert weights("one") == weights("two")
+    assert len(weights("one")) == (3 if learner.startswith("marlhf") else 2)
+    assert Path("two/preference_replay/iteration_0002.json").exists() == learner.endswith("iter")
+    capsys.readouterr()
+    assert main(["evaluate", "two", "--split", "train", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["agent_returns"]) == ["agent_0", "agent_1"]
+
+
+def test_a_preference_run_is_shown_and_drawn(folder, capsys):
+    words = "--env length-ratio-v0 --env.items rows.jsonl --env.eval_items rows.jsonl --plot true --quiet false"
+    words += " --learner.log_reward_distribution --learner.comparator_policy history"
+    command = ["train", *small("marlhf-iter"), *words.split(), "--learner.rl_options", "{reference_kl_coef: 0.5}"]
+    assert main([*command, "--output_dir", "one"]) == 0
+    told = capsys.readouterr()
+    assert "evaluation after" in told.out
+    assert """rl_options='{"reference_kl_enabled": true}'""" in " ".join(told.out.split())
+    assert "round 2 of 2: training with magrpo" in told.err
+    assert " 0.0/s" not in told.err
+    assert (folder / "one/plot.png").exists()
+    assert len(list((folder / "one/reward_distributions").iterdir())) == 2
+    options = yaml.safe_load((folder / "one/config.yaml").read_text())["learner"]
+    # Of a mapping the preset adds what the user left open.
+    assert options["rl_options"] == {"reference_kl_coef": 0.5, "reference_kl_enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("madpo", {"agent_learning_rate": 1e-4, "num_train_epochs": 1}),
+        ("madpo-iter", {"preference_replay_mode": "all_history", "num_iterations": 4}),
+        ("madpo-iter --learner.preference_replay_mode current", {"preference_replay_sample_size": None}),
+        ("marlhf", {"num_generations": 8, "rollout_buffer_size": 4, "critic_learning_rate": None}),
+        ("marlhf --learner.rl_algorithm iac", {"rollout_buffer_size": 32, "critic_learning_rate": 1e-3}),
+        ("marlhf-iter", {"pair_selection": "reward_gap", "preference_replay_sample_size": 1024, "rollout_buffer_size": 4}),
+        ("marlhf-iter --learner.preference_replay_mode lambda --learner.preference_replay_lambda 0.5", {"num_iterations": 3}),
+    ],
+)
+def test_the_preset_fits_each_preference_learner(words, expected):
+    config = settings(["--learner", *words.split()]).config
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+def test_secrets_of_an_endpoint_are_named_not_given(monkeypatch, capsys):
+    api = ["--learner", "madpo-iter", "--learner.comparator_policy", "api", "--learner.comparator_api_url", "http://127.0.0.1:9/v1"]
+    for name in ("MY_KEY", "NOT_SET"):
+        monkeypatch.delenv(name, raising=False)
+    words = [*api, "--learner.comparator_api_headers.X-Key", "${MY_KEY}", "--learner.comparator_api_extra_body", "{top_p: null}"]
+    assert main(["train", *words, "--print_config"]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)["learner"]
+    assert shown["comparator_api_headers"] == {"X-Key": "${MY_KEY}"}
+    assert shown["comparator_api_extra_body"] == {"top_p": None}
+    assert main(["train", *api, "--learner.comparator_api_headers", '{"X-Key": "sk-123"}']) == 2
+    assert main(["train", *api, "--learner.comparator_api_key", "sk-123"]) == 2
+    assert main(["train", *api, "--model", "tiny-random", "--learner.comparator_api_key_env", "NOT_SET"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 3
+    assert "sk-123" not in told
+    assert "NOT_SET, which is not set" in told
+
+
 # ---- evaluate ----
 
 
@@ -508,6 +599,7 @@ def test_the_page_names_options_that_exist():
     page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     named = set(re.findall(r"--[a-z][a-z_.]*[a-z]", page))
     known = {"--help", "--debug", "--print_config", "--env", "--learner", "--env.rows", "--model_config.lora.r"}
+    known.add("--learner.rl_options.reference_kl_coef")
     env = find_env("matching-v0")
     options = [option for name in list_learners() for option in train_options(env, trainer_class(name))]
     options += [*evaluate_options(find_env("length-ratio-v0")), *dataclass_options(ExportOptions)]

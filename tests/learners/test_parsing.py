@@ -188,6 +188,11 @@ def test_new_defaults_give_way_to_what_was_given():
     assert (parsed.values["learner.count"], parsed.values["learner.rate"]) == (1, 0.1)
 
 
+def test_new_defaults_of_a_mapping_are_added_to_what_was_given():
+    parsed = parse(OPTIONS, ["--learner.extra.a", "1"]).with_defaults({"learner.extra": {"a": 2, "b": 3}})
+    assert parsed.values["learner.extra"] == {"a": 1, "b": 3}
+
+
 def test_sections_leave_out_their_name():
     section = parse(OPTIONS, []).section("learner")
     assert "name" not in section

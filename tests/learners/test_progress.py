@@ -53,6 +53,24 @@ def test_rewards_are_smoothed_from_the_first_on():
     assert re.findall(r"reward ([\d.]+)", stream.getvalue()) == ["1.000", "0.474", "0.668"]
 
 
+def test_training_on_stored_data_has_no_speed_in_env_steps():
+    stream, clock = io.StringIO(), Clock()
+    with Progress(None, stream=stream, clock=clock) as progress:
+        progress.start_phase("drawing", 2)
+        progress.advance(2, env_step=16)
+        progress.start_phase("training", 4)
+        progress.show_evaluation({"eval/turn_1/expected_return": 0.5})
+        for second in (20.0, 40.0):
+            clock.now = second
+            progress.advance(2, env_step=16)
+    assert stream.getvalue().splitlines() == [
+        "2/2 items · drawing · 16 env steps",
+        "env step 16: evaluation return 0.500",
+        "2/4 items · training · eval 0.500 · 16 env steps",
+        "4/4 items · training · eval 0.500 · 16 env steps · 0:00 left",
+    ]
+
+
 def test_without_a_length_there_is_no_end_in_sight():
     stream, clock = io.StringIO(), Clock()
     with Progress(None, stream=stream, clock=clock) as progress:

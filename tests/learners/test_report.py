@@ -84,6 +84,21 @@ def test_every_turn_has_a_colour(drawn):
         }
 
 
+def test_scores_of_a_reward_model_and_rewards_of_the_task_have_panels_of_their_own(drawn):
+    fitted = {"reward_model/loss": 0.5, "reward_model/accuracy": 0.75, "reward_model/holdout_accuracy": 0.5}
+    figure = drawn([{"env_step": 8, **fitted}, single_turn(16, 4.0), {"env_step": 16, "eval/turn_1/expected_return": 0.5}])
+    assert titles(figure) == ["Return of the task", "Score of the reward model", "Pairs ranked right"]
+    task, scores, accuracy = map(curves, figure.axes)
+    assert (list(task.values()), list(scores.values())) == ([([16], [0.5])], [([16], [4.0])])
+    assert accuracy == {"by the reward model": ([8], [0.75]), "by the reward model, held out": ([8], [0.5])}
+
+
+def test_margins_of_pairs_are_drawn(drawn):
+    figure = drawn([{"env_step": 8, "preference/margin": 1.0, "preference/agent_0/margin": 0.25, "preference/accuracy": 1.0}])
+    assert titles(figure) == ["Pairs ranked right", "Margin of pairs"]
+    assert curves(figure.axes[1]) == {"team": ([8], [1.0]), "agent_0": ([8], [0.25])}
+
+
 def test_an_agent_keeps_its_colour_in_every_panel(drawn):
     def row(step):
         agents = {}

@@ -34,6 +34,13 @@ def play(task, *joints, item=0):
 
 
 @pytest.mark.parametrize("make", TASKS.values(), ids=TASKS)
+def test_the_range_of_rewards_is_declared(make):
+    """That of split is the sum of its terms' ranges."""
+    env = TaskEnv(make())
+    assert env.reward_range == ((-1.0, 1.0) if make is split.task else (0.0, 1.0))
+
+
+@pytest.mark.parametrize("make", TASKS.values(), ids=TASKS)
 @pytest.mark.parametrize("num_turns", [1, 2, 3])
 def test_reference_earns_the_most_on_every_row(make, num_turns):
     """The best return is 1 where solving ends the episode, and 1 a turn for length-ratio."""

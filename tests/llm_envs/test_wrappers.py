@@ -140,8 +140,8 @@ def test_scores_replace_rewards():
     transitions = env.branch(start(env), actions)
     assert calls == [([dict.fromkeys(ROLES, "p0")] * 2, actions)]
     assert [dict(t.rewards) for t in transitions] == [dict.fromkeys(ROLES, 0.25), dict.fromkeys(ROLES, 0.75)]
-    assert transitions[0].infos["writer_0"] == {"turn": 1, "item_index": 0, "raw_reward": 0.25, "task_reward": 2.0}
-    assert transitions[0].infos["critic_0"]["task_reward"] == 1.0
+    assert transitions[0].infos["writer_0"] == {"turn": 1, "item_index": 0, "raw_reward": 0.25, "reward/task": 2.0}
+    assert transitions[0].infos["critic_0"]["reward/task"] == 1.0
     assert transitions[0].state.history[-1].rewards == dict.fromkeys(ROLES, 0.25)
     assert transitions[0].state.observations["writer_0"] == "turn 1: ab earned -2"
     assert env.branch(start(env), []) == []
@@ -217,11 +217,11 @@ def test_scores_of_scores_keep_the_tasks_own_reward():
     scored = ScoreWith(inside(), lambda prompts, completions: [7.0] * len(completions))
     twice = ScoreWith(scored, lambda prompts, completions: [9.0] * len(completions))
     (transition,) = twice.branch(start(twice), [joint("ab", "cdef")])
-    assert {agent: info["task_reward"] for agent, info in transition.infos.items()} == {"writer_0": 2.0, "critic_0": 4.0}
+    assert {agent: info["reward/task"] for agent, info in transition.infos.items()} == {"writer_0": 2.0, "critic_0": 4.0}
     assert transition.infos["writer_0"]["raw_reward"] == 9.0
     team = JointAgent(scored)
     (transition,) = team.branch(start(team), [{"team_0": "<writer_0>ab</writer_0><critic_0>cdef</critic_0>"}])
-    assert (transition.infos["team_0"]["raw_reward"], transition.infos["team_0"]["task_reward"]) == (7.0, 3.0)
+    assert (transition.infos["team_0"]["raw_reward"], transition.infos["team_0"]["reward/task"]) == (7.0, 3.0)
 
 
 def test_a_function_that_cannot_be_called_is_refused_when_wrapping():
