@@ -6,9 +6,12 @@ A learner is any object with the members of `learners.Learner`; it inherits from
 """
 
 import argparse
+import math
+from dataclasses import asdict
 
 from learners import SamplingConfig, Trainer, TrainingConfig, credit, load_policies, losses, teams_of
-from llm_envs import Metrics, RolloutSpec, make
+from learners.teams import check_same_teams
+from llm_envs import Completion, Metrics, RolloutSpec, make
 
 
 class BestOfK:
@@ -17,30 +20,45 @@ class BestOfK:
     def __init__(self, policies, config, num_generations=8, states_per_update=8):
         self.policies = policies  # read by the collector, which acts with them
         self.rollout = RolloutSpec(num_generations)  # also read by it: K completions of each agent at every state
-        self.states_until_update = states_per_update  # the trainer collects so many states at once
+        self._states_per_update = states_per_update
         self._teams = teams_of(policies, config)  # agents that share weights, with an optimiser for each set of weights
+        self._waiting = []  # a record of each state since the last update
+
+    @property
+    def states_until_update(self):
+        """The trainer collects so many states at once, since they are drawn from the same weights."""
+        return self._states_per_update - len(self._waiting)
 
     def update(self, steps):
-        """One optimiser step on the steps of whole episodes; returns what to log."""
-        returns = credit.tree_returns(steps)
-        best = [self._best(group, returns) for group in credit.groups(steps)]
-        best = [step for step in best if step is not None]
-        values = {"reward_mean": credit.mean([mean_of(step.rewards) for step in steps]), "states_learned_from": len(best)}
-        for team in self._teams:
-            if best:
-                values[f"{team.name}/loss"] = self._imitate(team, best)
-        return [Metrics(steps[-1].env_step, values)]
+        """An optimiser step each time enough states have come; returns what to log."""
+        metrics, returns = [], credit.tree_returns(steps)
+        for group in credit.groups(steps):
+            self._waiting.append(self._record(group, returns))
+            if len(self._waiting) == self._states_per_update:
+                metrics += self.flush()
+        return metrics
 
-    def _best(self, group, returns):
-        """The step of highest return among siblings; None if all are equal, for then there is nothing to prefer."""
-        worth = {step.env_step: mean_of(returns[step.env_step]) for step in group.steps}
-        if max(worth.values()) == min(worth.values()):
-            return None
-        return max(group.steps, key=lambda step: worth[step.env_step])
+    def _record(self, group, returns):
+        """What is kept of a state, in plain values: the best completions, none if all are equal, for then there is no best."""
+        worth = [credit.mean(list(returns[step.env_step].values())) for step in group.steps]  # over the agents
+        if not all(map(math.isfinite, worth)):
+            raise FloatingPointError(f"the returns of state {group.state_id} are {worth}")
+        best = group.steps[worth.index(max(worth))].completions if max(worth) > min(worth) else {}
+        return {"env_step": group.env_step, "return": credit.mean(worth), "best": {a: asdict(best[a]) for a in best}}
+
+    def flush(self):
+        """An optimiser step on the states that wait, which are fewer at the end of an epoch."""
+        records, self._waiting = self._waiting, []
+        if not records:
+            return []
+        best = [record["best"] for record in records if record["best"]]
+        values = {"return_mean": credit.mean([record["return"] for record in records]), "states_learned_from": len(best)}
+        values |= {f"{team.name}/loss": self._imitate(team, best) for team in self._teams if best}
+        return [Metrics(records[-1]["env_step"], values)]
 
     def _imitate(self, team, best):
         """The loss of the team's policy before its optimiser steps on it."""
-        completions = [step.completions[agent] for agent in team.agents for step in best]
+        completions = [Completion(**completions[agent]) for agent in team.agents for completions in best]
         total = 0.0
         for rows in team.policy.micro_batches(completions):  # as many as fit in memory; their gradients add up
             scored = team.policy.logprobs([completions[row] for row in rows])  # [B, T], and a mask of the tokens drawn
@@ -50,32 +68,25 @@ class BestOfK:
         team.optimizer.step()
         return total
 
-    def flush(self):
-        """The end of an epoch. Nothing waits here: each call of `update` is one update."""
-        return []
-
     def state_dict(self):
-        """All that an exact resume needs: weights and optimisers."""
-        return {team.name: team.state_dict() for team in self._teams}
+        """All that an exact resume needs: weights, optimisers and what waits."""
+        return {"teams": {team.name: team.state_dict() for team in self._teams}, "waiting": list(self._waiting)}
 
     def load_state_dict(self, state):
-        """Go on from there."""
+        """Go on from there, or refuse what is of another team before anything is changed."""
+        check_same_teams(self._teams, state["teams"])
         for team in self._teams:
-            team.load_state_dict(state[team.name])
-
-
-def mean_of(by_agent):
-    """The mean over a mapping's values."""
-    return credit.mean(list(by_agent.values()))
+            team.load_state_dict(state["teams"][team.name])
+        self._waiting = list(state["waiting"])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=2, help="passes over 64 items")
-    epochs = parser.parse_args().epochs
-
     env = make("matching-v0")
-    config = TrainingConfig(num_train_epochs=epochs, agent_learning_rate=1e-3, eval_interval=0, eval_num_samples=16)
+    config = TrainingConfig(
+        num_train_epochs=parser.parse_args().epochs, agent_learning_rate=1e-3, eval_interval=0, eval_num_samples=16
+    )
     policies = load_policies(agent_model="tiny", names=env.possible_agents, sampling=SamplingConfig(max_new_tokens=8))
     trainer = Trainer(env, BestOfK(policies, config), config, progress=False)
     before = trainer.evaluate()["eval/turn_1/reward_mean"]

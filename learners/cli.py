@@ -17,6 +17,7 @@ COMMANDS = {
     "evaluate": ("learners.commands.evaluate", "how good a trained run, or a team of models, is"),
     "envs": ("learners.commands.envs", "list the environments, or show one with a sample episode"),
     "check": ("learners.commands.check", "test an environment of your own, and what it pays careless teams"),
+    "export": ("learners.commands.export", "write what a run recorded as rows for other libraries"),
 }
 
 

@@ -7,6 +7,7 @@ import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from typing import Any, TypeAlias
 
@@ -31,22 +32,30 @@ _BUILT_IN: dict[str, str] = {
     "length-ratio-v0": "llm_envs.tasks.length_ratio:task",
 }
 
+# Other people's environments: `<prefix>:<name>` is made by a function of the name and options.
+_ADAPTERS: dict[str, str] = {
+    "textarena": "llm_envs.adapters.textarena:env",
+    "reasoning-gym": "llm_envs.adapters.reasoning_gym:task",
+}
+
 
 @dataclass(frozen=True)
 class EnvSpec:
     """What an id stands for.
 
     Attributes:
-        id: `<name>-v<number>`, or `module:function`.
+        id: `<name>-v<number>`, `module:function`, or `<adapter>:<name>`.
         factory: gives a task or an env; a `module:function` text is imported when first needed; a task stands for itself.
         defaults: options it was registered with.
         source: where it comes from, for messages.
+        arguments: what the factory gets by position, before its options.
     """
 
     id: str
     factory: Factory | Task | str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     source: str = "this program"
+    arguments: tuple[str, ...] = ()
 
     def load(self) -> Factory | Task:
         """The factory itself, imported if need be.
@@ -63,7 +72,11 @@ class EnvSpec:
             raise ImportError(f"{self.id} ({self.source}) cannot be loaded from {self.factory!r}: {reason}") from error
         if not callable(target) and not isinstance(target, Task):
             raise ImportError(f"{self.id} ({self.source}): {self.factory!r} is neither a factory nor a Task but {target!r}")
-        return target
+        if not self.arguments or isinstance(target, Task):
+            return target
+        bound = partial(target, *self.arguments)
+        bound.__doc__ = target.__doc__
+        return bound
 
     def options(self) -> Mapping[str, Any]:
         """Every option by name with its default; `REQUIRED` (`llm_envs.calling`) where there is none."""
@@ -138,7 +151,7 @@ def make(id: str, /, *, render_mode: str | None = None, **options: Any) -> Paral
     """The environment of an id, or of `module:function`.
 
     Args:
-        id: see `list_envs()`.
+        id: see `list_envs()`; `textarena:<game>` and `reasoning-gym:<data set>` are those packages' environments.
         render_mode: None or "ansi".
         **options: of its factory; `spec(id).options()` has them. `max_cycles` is another name of `num_turns`.
 
@@ -164,6 +177,9 @@ def spec(id: str, /) -> EnvSpec:
     """
     if not isinstance(id, str):
         raise TypeError(f"an env id must be a text like my-task-v0, got {id!r}")
+    adapter, _, name = id.partition(":")
+    if adapter in _ADAPTERS and name:
+        return EnvSpec(id, _ADAPTERS[adapter], source=f"the package {adapter}", arguments=(name,))
     if ":" in id:
         return EnvSpec(id, _check_target(id), source="named by its module")
     found = _found(id)
@@ -172,7 +188,8 @@ def spec(id: str, /) -> EnvSpec:
     if found:
         return found[0]
     known = list_envs()
-    raise ValueError(f"there is no env {id!r}{_hint(id, known)}; known: {', '.join(known)}, or module:function")
+    others = ", ".join(("module:function", *(f"{one}:…" for one in _ADAPTERS)))
+    raise ValueError(f"there is no env {id!r}{_hint(id, known)}; known: {', '.join(known)}, or {others}")
 
 
 def _found(id: str) -> list[EnvSpec]:

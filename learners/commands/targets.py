@@ -47,7 +47,9 @@ def env_options(found: EnvSpec) -> list[Option]:
     factory = found.load()
     if isinstance(factory, Task):
         return []
-    options = function_options(factory, found.options(), "env.")
+    # How an env is shown is the command's affair.
+    settable = {name: default for name, default in found.options().items() if name != "render_mode"}
+    options = function_options(factory, settable, "env.")
     return [_rows_option(option) if option.name.removeprefix("env.") in ROWS else option for option in options]
 
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from learners.cli import main
 from learners.commands.check import CheckOptions
 from learners.commands.evaluate import evaluate_options
+from learners.commands.export import ExportOptions
 from learners.commands.options import dataclass_options
 from learners.commands.settings import settings, train_options
 from learners.commands.targets import find_env
@@ -579,11 +580,12 @@ def test_every_option_has_help():
         *(option for name in list_learners() for option in train_options(find_env("split-v0"), trainer_class(name))),
         *(option for name in list_envs() for option in evaluate_options(find_env(name))),
         *dataclass_options(CheckOptions),
+        *dataclass_options(ExportOptions),
     ]
     assert sorted({option.name for option in options if not option.help}) == []
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "envs", "check"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "envs", "check", "export"])
 def test_help_of_a_command(command, capsys):
     assert main([command, "--help"]) == 0
     shown = capsys.readouterr().out
@@ -600,7 +602,7 @@ def test_the_page_names_options_that_exist():
     known.add("--learner.rl_options.reference_kl_coef")
     env = find_env("matching-v0")
     options = [option for name in list_learners() for option in train_options(env, trainer_class(name))]
-    options += evaluate_options(find_env("length-ratio-v0"))
+    options += [*evaluate_options(find_env("length-ratio-v0")), *dataclass_options(ExportOptions)]
     assert named - known - {f"--{option.name}" for option in options} == set()
     assert {name for name in list_learners() if f"`{name}`" not in page} == set()
 
@@ -608,19 +610,27 @@ def test_the_page_names_options_that_exist():
 def test_help_and_version(capsys):
     assert main([]) == main(["--help"]) == main(["--version"]) == 0
     shown = capsys.readouterr().out
-    for command in ("train", "evaluate", "envs", "check"):
+    for command in ("train", "evaluate", "envs", "check", "export"):
         assert f"  {command}" in shown
     assert "llm-marl 0." in shown
 
 
 def test_what_needs_no_model_loads_no_torch():
-    commands = [["--help"], ["--version"], ["envs"], ["envs", "split-v0"], ["check", "--help"], ["evaluate", "--help"]]
+    commands = [
+        ["--help"],
+        ["--version"],
+        ["envs"],
+        ["envs", "split-v0"],
+        ["check", "--help"],
+        ["evaluate", "--help"],
+        ["export", "--help"],
+    ]
     code = f"""import sys
 from learners.cli import main
 print([main(command) for command in {commands!r}], file=sys.stderr)
 sys.exit('torch' in sys.modules)"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "[0, 0, 0, 0, 0, 0]\n")
+    assert (done.returncode, done.stderr) == (0, "[0, 0, 0, 0, 0, 0, 0]\n")
 
 
 # ---- the main job ----
