@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -185,6 +185,33 @@ def require_number(
     if not fits:
         wanted = f"a number {' and '.join(bounds)}" if bounds else "a finite number"
         raise ValueError(f"{option} must be {wanted}{' or None' * optional}, got {value!r}")
+
+
+def require_text(option: str, value: object, *, optional: bool = False) -> None:
+    """Refuse anything but a text (or None if optional).
+
+    Raises:
+        ValueError: naming option, value and what is expected.
+    """
+    if not (value is None and optional) and (not isinstance(value, str) or not value):
+        raise ValueError(f"{option} must be a text{' or None' * optional}, got {value!r}")
+
+
+def canonical_choice(option: str, name: object, names: Mapping[str, Sequence[str]]) -> str:
+    """The choice that a name stands for, in any case.
+
+    Args:
+        option: the name is a value of.
+        name: of a choice, or another name of it.
+        names: the other names of each choice.
+
+    Raises:
+        ValueError: naming option, value and choices.
+    """
+    for choice, aliases in names.items():
+        if str(name).lower() in (choice, *aliases):
+            return choice
+    raise ValueError(f"{option} must be one of {', '.join(map(repr, names))}, got {name!r}")
 
 
 def require_choice(option: str, value: object, choices: Collection[object]) -> None:

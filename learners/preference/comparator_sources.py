@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from learners.config import require_int
+from learners.config import canonical_choice, require_int, require_text
 from learners.models import load_policies
 from learners.policy import HFPolicy
 from learners.preference.api import EndpointOptions, EndpointPolicy
@@ -15,25 +15,25 @@ from learners.preference.comparators import (
     Comparator,
     EndpointComparator,
     PolicyComparator,
-    PolicyHistory,
     Writer,
     endpoint_writer,
     policy_writer,
 )
+from learners.preference.policy_history import PolicyHistory
 from learners.sampling import SamplingConfig
 from llm_envs.types import AgentID
 from llm_envs.wrappers import JointAgentAdapter, TaggedSections
 
 _POLICIES = {
-    "current": ("current", "self", "online"),
-    "current_copy": ("current_copy", "copy", "online_copy", "current-offload", "current_offload"),
-    "model": ("model", "external", "comparator", "reference", "ref"),
-    "history": ("history", "checkpoint", "previous", "previous_iteration"),
-    "api": ("api", "http", "endpoint"),
+    "current": ("self", "online"),
+    "current_copy": ("copy", "online_copy", "current-offload", "current_offload"),
+    "model": ("external", "comparator", "reference", "ref"),
+    "history": ("checkpoint", "previous", "previous_iteration"),
+    "api": ("http", "endpoint"),
 }
 _MODES = {
-    "decentralized": ("decentralized", "decentralised", "multi_agent", "multi-agent"),
-    "centralized": ("centralized", "centralised", "single_agent", "single-agent"),
+    "decentralized": ("decentralised", "multi_agent", "multi-agent"),
+    "centralized": ("centralised", "single_agent", "single-agent"),
 }
 
 
@@ -71,8 +71,8 @@ class ComparatorOptions(EndpointOptions):
         Raises:
             ValueError: naming option, value and what is expected.
         """
-        object.__setattr__(self, "comparator_policy", _canonical("comparator_policy", self.comparator_policy, _POLICIES))
-        mode = _canonical("comparator_generation_mode", self.comparator_generation_mode, _MODES)
+        object.__setattr__(self, "comparator_policy", canonical_choice("comparator_policy", self.comparator_policy, _POLICIES))
+        mode = canonical_choice("comparator_generation_mode", self.comparator_generation_mode, _MODES)
         object.__setattr__(self, "comparator_generation_mode", mode)
         require_int("comparator_num_candidates", self.comparator_num_candidates, 1, optional=True)
         require_int("comparator_history_k", self.comparator_history_k, 1, optional=True)
@@ -83,6 +83,10 @@ class ComparatorOptions(EndpointOptions):
 
     def _check_source(self) -> None:
         kind = self.comparator_policy
+        require_text("comparator_model_name", self.comparator_model_name, optional=True)
+        names = self.comparator_agents
+        if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
+            raise ValueError(f"comparator_agents must be a list of texts, got {names!r}")
         models = {"comparator_model_name": self.comparator_model_name, "comparator_agents": self.comparator_agents}
         given = [option for option, value in models.items() if value is not None]
         if kind == "model" and len(given) != 1:
@@ -103,13 +107,6 @@ class ComparatorOptions(EndpointOptions):
                 f"comparator_centralized_agent_index={self.comparator_centralized_agent_index} "
                 "needs comparator_generation_mode='centralized'"
             )
-
-
-def _canonical(option: str, name: str, names: Mapping[str, Sequence[str]]) -> str:
-    for canonical, aliases in names.items():
-        if str(name).lower() in aliases:
-            return canonical
-    raise ValueError(f"{option} must be one of {', '.join(map(repr, names))}, got {name!r}")
 
 
 def build_comparator(
@@ -141,7 +138,7 @@ def build_comparator(
         return _centralized(options, policies, sampling, adapter or TaggedSections(tuple(policies)))
     if options.comparator_policy == "api":
         return EndpointComparator(policies, EndpointPolicy(options, sampling))
-    writers, history = _writers(options, policies, sampling)
+    writers, history = _writers(options, policies, sampling, list(policies))
     return PolicyComparator(policies, writers, history)
 
 
@@ -153,38 +150,51 @@ def _centralized(
         writer: Writer = endpoint_writer(EndpointPolicy(options, sampling), index)
         return CentralizedComparator(policies, writer, adapter)
     agent = list(policies)[index]
-    writers, history = _writers(options, policies, sampling)
+    # One model writes, so no other one is loaded, copied or remembered.
+    writers, history = _writers(options, policies, sampling, [agent])
     return CentralizedComparator(policies, policy_writer(writers[agent]), adapter, history)
 
 
 def _writers(
-    options: ComparatorOptions, policies: Mapping[AgentID, HFPolicy], sampling: SamplingConfig
+    options: ComparatorOptions, team: Mapping[AgentID, HFPolicy], sampling: SamplingConfig, agents: Sequence[AgentID]
 ) -> tuple[Mapping[AgentID, HFPolicy], PolicyHistory | None]:
+    """Who writes for the agents named, and what keeps them up to date if they are copies of the team."""
+    policies = {agent: team[agent] for agent in agents}
     kind = options.comparator_policy
     if kind == "current":
         return policies, None
+    devices = _by_agent("comparator_devices", "one device or ", options.comparator_devices, team)
     if kind == "model":
-        one = options.comparator_agents is None
+        names = _by_agent("comparator_agents", "", options.comparator_agents, team)
         loaded = load_policies(
-            agent_model=options.comparator_model_name if one else None,
-            agents=None if one else list(options.comparator_agents or ()),
-            names=list(policies),
+            agent_model=options.comparator_model_name,
+            agents=None if options.comparator_agents is None else [str(names[agent]) for agent in agents],
+            names=agents,
             sampling=sampling,
-            devices=options.comparator_devices or [str(policy.device) for policy in policies.values()],
-            prompt_overflow=next(iter(policies.values())).prompt_overflow,
+            devices=[devices[agent] or str(policies[agent].device) for agent in agents],
+            prompt_overflow=policies[agents[0]].prompt_overflow,
         )
         return {agent: policy.frozen_copy() for agent, policy in loaded.items()}, None
-    copies = _copies(policies, options.comparator_devices)
+    copies = _copies(policies, devices)
     lag = 0 if kind == "current_copy" else options.comparator_history_k or 1
     return copies, PolicyHistory(policies, copies, lag)
 
 
-def _copies(policies: Mapping[AgentID, HFPolicy], devices: str | Sequence[str] | None) -> dict[AgentID, HFPolicy]:
+def _by_agent(
+    option: str, or_one: str, values: str | Sequence[str] | None, team: Mapping[AgentID, HFPolicy]
+) -> dict[AgentID, str | None]:
+    """Each agent's own of one value for all or one for each."""
+    if values is None or isinstance(values, str):
+        return dict.fromkeys(team, values)
+    if len(values) != len(team):
+        raise ValueError(f"{option} must be {or_one}one for each of {len(team)} agents, got {list(values)}")
+    return dict(zip(team, values, strict=True))
+
+
+def _copies(policies: Mapping[AgentID, HFPolicy], devices: Mapping[AgentID, str | None]) -> dict[AgentID, HFPolicy]:
     """A frozen copy of each distinct policy, on the device of its first agent."""
-    if devices is not None and not isinstance(devices, str) and len(devices) != len(policies):
-        raise ValueError(f"comparator_devices must be one device or one for each of {len(policies)} agents, got {list(devices)}")
     made: dict[int, HFPolicy] = {}
-    for index, policy in enumerate(policies.values()):
-        device = devices if devices is None or isinstance(devices, str) else devices[index]
-        made.setdefault(id(policy), policy.frozen_copy(device))
+    for agent, policy in policies.items():
+        if id(policy) not in made:
+            made[id(policy)] = policy.frozen_copy(devices[agent])
     return {agent: made[id(policy)] for agent, policy in policies.items()}

@@ -202,10 +202,15 @@ def read_texts(form: str, answer: object, response_field: str) -> list[str]:
     else:
         messages = [_listed(output, "content") for output in _listed(answer, "output")]
         texts = [_joined([block for blocks in messages for block in blocks])]
-    found = [text for text in texts if text is not None]
+    found = [_whole(text) for text in texts if text is not None]
     if not found:
         raise UnreadableAnswerError("the answer holds no completion")
     return found
+
+
+def _whole(text: str) -> str:
+    """The text with U+FFFD for halves of characters: JSON can hold them, a tokenizer refuses them."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _generic_texts(answer: object, response_field: str) -> list[str | None]:

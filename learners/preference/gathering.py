@@ -68,7 +68,7 @@ class Gathering:
             ReplayError: the round's file belongs to another run.
         """
         if self.replay is not None:
-            self.replay.check_vacant(iteration)
+            self.replay.begin_round(iteration)
         self.store.begin_round()
         if self.distribution is not None:
             self.distribution.begin_round()

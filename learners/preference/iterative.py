@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-from learners.config import require_choice, require_int
+from learners.config import canonical_choice, require_int
 from learners.phases import Phase, Sampler
 from learners.preference.comparator_sources import ComparatorOptions
 from learners.preference.fitting import FitPhase, Meter
@@ -14,8 +15,10 @@ from learners.preference.gathering import Gathering
 from learners.preference.madpo import MADPO, MADPOConfig
 from learners.preference.marlhf import MARLHF, MARLHFConfig
 from learners.preference.parts import Parts
-from learners.preference.replay import ReplayOptions
+from learners.preference.replay_options import ReplayOptions
 from llm_envs.types import AgentID, Policy
+
+_ORACLES = {"task": ("oracle", "environment", "env"), "reward_model": ("model", "learned")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +33,7 @@ class IterativeOptions(ReplayOptions, ComparatorOptions):
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"num_iterations", "policy_checkpoint_dir"})
 
     num_iterations: int = 6
-    policy_checkpoint_dir: str | None = None
+    policy_checkpoint_dir: str | Path | None = None
 
     def check_iterative_options(self) -> None:
         """Refuse values that are none and options that cannot apply.
@@ -39,6 +42,8 @@ class IterativeOptions(ReplayOptions, ComparatorOptions):
             ValueError: naming option, value and what is expected.
         """
         require_int("num_iterations", self.num_iterations, 1)
+        if self.policy_checkpoint_dir is not None and not isinstance(self.policy_checkpoint_dir, str | Path):
+            raise ValueError(f"policy_checkpoint_dir must be a path or None, got {self.policy_checkpoint_dir!r}")
         self.check_replay_options()
         self.check_comparator_options()
 
@@ -80,11 +85,13 @@ class MARLHFIterConfig(MARLHFConfig, IterativeOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_iterative_options()
-        aliases = {"oracle": "task", "environment": "task", "env": "task", "model": "reward_model", "learned": "reward_model"}
-        object.__setattr__(
-            self, "preference_scoring_reward", aliases.get(self.preference_scoring_reward, self.preference_scoring_reward)
-        )
-        require_choice("preference_scoring_reward", self.preference_scoring_reward, ("task", "reward_model"))
+        oracle = canonical_choice("preference_scoring_reward", self.preference_scoring_reward, _ORACLES)
+        object.__setattr__(self, "preference_scoring_reward", oracle)
+        if self.log_reward_distribution and oracle == "reward_model":
+            raise ValueError(
+                "log_reward_distribution=True cannot apply with preference_scoring_reward='reward_model': its bins are those of "
+                "the task's reward, and scores have a scale of their own"
+            )
 
 
 class MADPORounds:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from learners.config import TrainingConfig, require_int
+from learners.config import TrainingConfig, require_int, require_text
 from learners.learner import Learner
 from learners.phases import Phase, RolloutPhase, Sampler
 from learners.preference.config import PreferenceConfig
@@ -79,6 +79,9 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_text("rl_algorithm", self.rl_algorithm)
+        if not isinstance(self.rl_options, Mapping):
+            raise ValueError(f"rl_options must map names to values, got {self.rl_options!r}")
         object.__setattr__(self, "rl_algorithm", _ALIASES.get(self.rl_algorithm, self.rl_algorithm))
         self.check_reward_model_options()
         require_int("num_generations", self.num_generations, 1, optional=True)

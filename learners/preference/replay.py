@@ -13,115 +13,24 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from learners.config import require_choice, require_int, require_number
+from learners.config import require_choice, require_int
 from learners.json_files import dump_json, parse_json, replace_file
 from learners.preference.pairs import Pair, pair_from_record, pair_record
+from learners.preference.replay_options import ReplayOptions, canonical_replay_mode, check_replay_options
 from llm_envs.seeding import REPLAY, stream
-
-_MODES = {
-    "current": ("latest", "new"),
-    "nearest_k": ("recent_k", "last_k", "k"),
-    "all_history": (),
-    "lambda_decay": ("lambda", "td_lambda", "td-lambda"),
-}
-_CANONICAL = {name: mode for mode, aliases in _MODES.items() for name in (mode, *aliases)}
 
 # Parsed, a round takes several times the memory of its file.
 _CACHE_BYTES = 2**28
-
 
 _ELSEWHERE = "choose another preference_replay_dir, or move its files away"
 
 
 class ReplayError(ValueError):
     """A round that cannot be written, or one on disk that cannot be used."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayOptions:
-    """What iterative learners train on in a round. Mixed into their configs.
-
-    Attributes:
-        preference_replay_mode: "current" (this round's pairs), or as many pairs drawn from the rounds so far, each of the same
-            weight: "nearest_k" (the newest non-empty ones), "all_history"; or older ones with less: "lambda_decay".
-        preference_replay_k: rounds of "nearest_k", required by it.
-        preference_replay_lambda: λ in [0, 1] of "lambda_decay", required by it: a round that is one older weighs λ times as much.
-        preference_replay_sample_size: pairs drawn; None draws as many as this round has, or the newest one that has any.
-        preference_replay_dir: folder of the rounds' files; None puts them into the run's folder.
-        log_reward_distribution: how the rewards of candidates and selected pairs are distributed, a file a round and metrics; needs
-            a reward function whose range is declared (`set_reward_range`).
-    """
-
-    MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"preference_replay_dir"})
-
-    preference_replay_mode: str = "current"
-    preference_replay_k: int | None = None
-    preference_replay_lambda: float | None = None
-    preference_replay_sample_size: int | None = None
-    preference_replay_dir: str | Path | None = None
-    log_reward_distribution: bool = False
-
-    def check_replay_options(self) -> None:
-        """Refuse options that do not go together; another name of the mode becomes the canonical one.
-
-        Raises:
-            ValueError: naming option, value and what is expected.
-        """
-        object.__setattr__(self, "preference_replay_mode", canonical_replay_mode(self.preference_replay_mode))
-        check_replay_options(
-            self.preference_replay_mode,
-            self.preference_replay_k,
-            self.preference_replay_lambda,
-            self.preference_replay_sample_size,
-        )
-        if self.preference_replay_dir is not None and not isinstance(self.preference_replay_dir, str | Path):
-            raise ValueError(f"preference_replay_dir must be a path or None, got {self.preference_replay_dir!r}")
-        require_choice("log_reward_distribution", self.log_reward_distribution, (True, False))
-
-
-def canonical_replay_mode(name: str) -> str:
-    """The mode that a name stands for: "current", "nearest_k", "all_history" or "lambda_decay".
-
-    Raises:
-        ValueError: a name of none.
-    """
-    mode = _CANONICAL.get(name.lower()) if isinstance(name, str) else None
-    if mode is None:
-        raise ValueError(f"preference_replay_mode must be one of {', '.join(map(repr, _CANONICAL))}, got {name!r}")
-    return mode
-
-
-def check_replay_options(mode: str, k: int | None, decay: float | None, sample_size: int | None) -> None:
-    """Refuse options that do not go with the mode.
-
-    Args:
-        mode: a canonical name.
-        k: `preference_replay_k`: required by "nearest_k"; 1 says nothing new to "current".
-        decay: `preference_replay_lambda`: required by "lambda_decay".
-        sample_size: `preference_replay_sample_size`: not for "current", which trains on exactly its pairs.
-
-    Raises:
-        ValueError: naming option, value and what is expected.
-    """
-    require_choice("preference_replay_mode", mode, tuple(_MODES))
-    if mode == "nearest_k":
-        require_int("preference_replay_k", k, 1)
-    elif k is not None and not (mode == "current" and k == 1):
-        raise ValueError(f"preference_replay_k goes with preference_replay_mode='nearest_k', got {k!r} with {mode!r}")
-    if mode == "lambda_decay":
-        require_number("preference_replay_lambda", decay, at_least=0, at_most=1)
-    elif decay is not None:
-        raise ValueError(f"preference_replay_lambda goes with preference_replay_mode='lambda_decay', got {decay!r} with {mode!r}")
-    if mode == "current" and sample_size is not None:
-        raise ValueError(
-            "preference_replay_sample_size must be None with preference_replay_mode='current', which trains on exactly the pairs "
-            f"of its round, got {sample_size!r}"
-        )
-    require_int("preference_replay_sample_size", sample_size, 1, optional=True)
 
 
 def shard_weights(mode: str, shards: int, decay: float | None = None) -> list[float]:
@@ -232,6 +141,17 @@ class ReplayBuffer:
     def path_of(self, iteration: int) -> Path:
         """The file of a round, counted from 1."""
         return self.directory / f"iteration_{iteration:04d}.json"
+
+    def begin_round(self, iteration: int) -> None:
+        """Forget this round and later ones: a run that is begun again draws them anew.
+
+        Raises:
+            ReplayError: as `check_vacant`; nothing is forgotten then.
+        """
+        self.check_vacant(iteration)
+        self._rounds = {number: known for number, known in self._rounds.items() if number < iteration}
+        for number in [number for number in self._cache if number >= iteration]:
+            del self._cache[number]
 
     def check_vacant(self, iteration: int) -> None:
         """Refuse a round whose file belongs to another run: to be asked before its responses are drawn.

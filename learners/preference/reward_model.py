@@ -196,12 +196,17 @@ class JointRewardModel:
             raise ValueError("a reward model cannot be trained on no pairs")
         winners, losers = self._read([pair.winner for pair in pairs]), self._read([pair.loser for pair in pairs])
         found: list[tuple[Tensor, Tensor]] = []
-        for rows in self._micro_batches(winners, losers):
-            scores = self._scores([winners[row] for row in rows] + [losers[row] for row in rows])
-            won, lost = scores.chunk(2)
-            self._optimizer.backward(losses.bradley_terry_loss(won, lost).sum() / len(pairs))
-            found.append((won.detach(), lost.detach()))
-        norm = self._optimizer.step()
+        try:
+            for rows in self._micro_batches(winners, losers):
+                scores = self._scores([winners[row] for row in rows] + [losers[row] for row in rows])
+                won, lost = scores.chunk(2)
+                self._optimizer.backward(losses.bradley_terry_loss(won, lost).sum() / len(pairs))
+                found.append((won.detach(), lost.detach()))
+            norm = self._optimizer.step()
+        except BaseException:
+            # Half a batch's gradient, whatever stopped it, must not join the next one's.
+            self._optimizer.discard()
+            raise
         metrics = _metrics(torch.cat([won for won, _ in found]), torch.cat([lost for _, lost in found]))
         return metrics if norm is None else {**metrics, "grad_norm": norm}
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedModel
 
+from learners.actor_critic.config import ActorCriticConfig
 from learners.learner import Learner
 from learners.models import ModelConfig
 from learners.phases import Phase, Sampler
@@ -147,9 +148,9 @@ class MARLHFTrainer(PreferenceTrainer):
         args = config.backend_config(backend.learner_class.config_class)
         critics: dict[str, Any] = {"critic_model": self._critic_model or config.critic_model_name, "critics": self._critics}
         given = {name: value for name, value in critics.items() if value is not None}
-        if hasattr(args, "critic_type"):
-            separate = getattr(args, "use_separate_critic", True)
-            if not given and separate and isinstance(self._agent_model, (str, Path)):
+        if isinstance(args, ActorCriticConfig):
+            has_own_body = config.use_separate_critic is not False
+            if not given and has_own_body and isinstance(self._agent_model, (str, Path)):
                 given = {"critic_model": self._agent_model}
         elif given:
             raise ValueError(f"{', '.join(given)} cannot apply: rl_algorithm={config.rl_algorithm!r} has no critic")

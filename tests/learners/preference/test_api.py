@@ -324,6 +324,12 @@ def test_other_shapes_of_answers(form, answer, text):
     assert read_texts(form, answer, "completions") == [text]
 
 
+def test_half_a_character_is_replaced():
+    """An answer cut within one that JSON writes as two escapes; no tokenizer reads the half."""
+    cut = json.loads(r'{"completions": ["ok \ud83d", "\ud83d\ude00"]}')
+    assert read_texts("generic", cut, "completions") == ["ok \ufffd", "\U0001f600"]
+
+
 @pytest.mark.parametrize("form", ["generic", "openai", "anthropic", "openai_responses"])
 @pytest.mark.parametrize(
     "answer",

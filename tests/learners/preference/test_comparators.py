@@ -435,6 +435,27 @@ class TestOneWriterForAll:
         shift(policies)
         assert history._writer(["a"], 2, [(5,)], [ITEMS[0]]) == [texts] != comparator._writer(["a"], 2, [(5,)], [ITEMS[0]])
 
+    @pytest.mark.parametrize("source", ["comparator_model_name", "comparator_agents"])
+    def test_only_the_model_that_writes_is_loaded(self, make, tmp_path, source):
+        tiny(7, context=1024).save(tmp_path / "writer")
+        name = str(tmp_path / "writer")
+        value: Any = name if source == "comparator_model_name" else [str(tmp_path / "is not there"), name]
+        options = {"comparator_generation_mode": "centralized", "comparator_centralized_agent_index": 1}
+        comparator = make(team(), comparator_policy="model", **{source: value}, **options)
+        (expected,) = tiny(7, context=1024).generate(["a"], 2, [(5,)])
+        assert comparator._writer(["a"], 2, [(5,)], [ITEMS[0]]) == [[completion.text for completion in expected]]
+
+    def test_models_for_another_number_of_agents(self, make):
+        options = {"comparator_generation_mode": "centralized", "comparator_policy": "model"}
+        with pytest.raises(ValueError, match=r"comparator_agents must be one for each of 2 agents, got .'tiny'"):
+            make(team(), comparator_agents=["tiny"], **options)
+
+    def test_only_the_weights_that_write_are_remembered(self, make):
+        options = {"comparator_generation_mode": "centralized", "comparator_centralized_agent_index": 1}
+        comparator = make(team(), comparator_policy="history", **options)
+        comparator.begin_round(1)
+        assert [list(weights) for weights in comparator.state_dict()["rounds"]] == [["agent_1"]]
+
     def test_its_count_is_resumed(self, central):
         comparator, _ = central("nothing")
         drawn(comparator, n=2)

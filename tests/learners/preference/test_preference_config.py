@@ -217,6 +217,10 @@ def test_what_a_comparator_earned_needs_one():
         ({"preference_replay_lambda": 0.5}, "preference_replay_lambda goes with .*, got 0.5 with 'current'"),
         ({"preference_replay_sample_size": 4}, "preference_replay_sample_size must be None with .*, got 4"),
         ({"log_reward_distribution": "yes"}, "log_reward_distribution must be one of True, False, got 'yes'"),
+        ({"comparator_policy": "model", "comparator_agents": "tiny"}, "comparator_agents must be a list of texts, got 'tiny'"),
+        ({"comparator_policy": "model", "comparator_agents": ["tiny", 3]}, "comparator_agents must be a list of texts, got"),
+        ({"comparator_policy": "model", "comparator_model_name": 3}, "comparator_model_name must be a text or None, got 3"),
+        ({"policy_checkpoint_dir": 3}, "policy_checkpoint_dir must be a path or None, got 3"),
     ],
 )
 def test_rounds(kind, options, message):
@@ -239,6 +243,10 @@ def test_one_setting_of_a_replay_says_nothing_new():
         ({"num_generations": 0}, "num_generations must be .*, got 0"),
         ({"rl_options": {"seed": 3}}, "rl_options must not hold seed: the config has options of these names"),
         ({"rl_options": {"num_generations": 3}}, "rl_options must not hold num_generations"),
+        ({"rl_options": None}, "rl_options must map names to values, got None"),
+        ({"rl_options": ["gae_lambda"]}, "rl_options must map names to values, got"),
+        ({"rl_algorithm": None}, "rl_algorithm must be a text, got None"),
+        ({"rl_algorithm": ["maac"]}, "rl_algorithm must be a text, got"),
     ],
 )
 def test_reward_models_and_learners(kind, options, message):
@@ -246,7 +254,15 @@ def test_reward_models_and_learners(kind, options, message):
         CONFIGS[kind](**options)
 
 
+def test_the_distribution_of_a_models_scores_has_no_range():
+    """Its bins are those of the task's reward; scores have a scale of their own."""
+    with pytest.raises(ValueError, match="log_reward_distribution=True cannot apply with preference_scoring_reward='reward_model'"):
+        MARLHFIterConfig(log_reward_distribution=True, preference_scoring_reward="model")
+
+
 def test_scoring_reward():
+    with pytest.raises(ValueError, match=r"preference_scoring_reward must be one of .*, got \['task'\]"):
+        MARLHFIterConfig(preference_scoring_reward=["task"])
     with pytest.raises(ValueError, match="preference_scoring_reward must be one of 'task', 'reward_model', got 'judge'"):
         MARLHFIterConfig(preference_scoring_reward="judge")
 

@@ -414,6 +414,22 @@ def test_rounds_are_written_and_counted(kind, tmp_path):
     assert {len(document["pairs"]) for document in files.values()} == set(counts)
 
 
+@pytest.mark.parametrize("kind", ["madpo-iter", "marlhf-iter"])
+def test_a_second_run_of_one_trainer_begins_its_rounds_anew(kind, tmp_path):
+    """As every other learner's does; env steps are counted on."""
+    trainer = make_trainer(kind, tmp_path, preference_replay_mode="all_history")
+    trainer.train()
+    first, before = round_files(trainer), trainer.numbering.env_step
+    trainer.train()
+    assert trainer.numbering.env_step > before
+    assert values_of(trainer, "iter/current_iteration") == [1, 2, 1, 2]
+    second = round_files(trainer)
+    assert second.keys() == first.keys()
+    assert second != first
+    # What the first run stored is no round of the second.
+    assert values_of(trainer, "iter/train_preference_pairs")[2] == second["preference_replay/iteration_0001.json"]["num_pairs"]
+
+
 def test_folders_of_ones_own(tmp_path):
     options = {"preference_replay_dir": str(tmp_path / "pairs"), "policy_checkpoint_dir": str(tmp_path / "team")}
     trainer = make_trainer("madpo-iter", tmp_path / "run", num_iterations=3, **options)

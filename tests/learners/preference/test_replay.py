@@ -19,13 +19,11 @@ from learners.preference.pairs import JointResponse, Pair
 from learners.preference.replay import (
     ReplayBuffer,
     ReplayError,
-    ReplayOptions,
-    canonical_replay_mode,
-    check_replay_options,
     positions_drawn,
     read_round,
     shard_weights,
 )
+from learners.preference.replay_options import ReplayOptions, canonical_replay_mode, check_replay_options
 from llm_envs.types import ChatPrompt, Completion
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -267,6 +268,23 @@ class TestTraining:
             model.train_step([*PAIRS, pair(("~", ""), ("a", ""))])
         assert all(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(copies(model), before, strict=True))
         assert model.updates == 0 and all(p.grad is None for p in parameters(model))
+
+    def test_what_stops_a_batch_in_its_middle_leaves_no_gradient_behind(self, make_model):
+        model = make_model("gpt2", micro_batch_tokens=1)
+        reads = itertools.count()
+
+        def stop(*_: object) -> None:
+            if next(reads) == 1:
+                raise KeyboardInterrupt
+
+        handle = model.critic.model.base_model.register_forward_pre_hook(stop)
+        with pytest.raises(KeyboardInterrupt):
+            model.train_step(PAIRS)
+        handle.remove()
+        assert all(p.grad is None for p in parameters(model))
+        expected = make_model("gpt2", micro_batch_tokens=1)
+        assert model.train_step(PAIRS) == expected.train_step(PAIRS)
+        assert same(parameters(model), parameters(expected))
 
     def test_evaluation_agrees_and_changes_nothing(self, make_model):
         model = make_model("gpt2", dropout=0.3)
