@@ -26,6 +26,8 @@ class AECView(AECEnv[AgentID, Any, Any]):
 
     Args:
         env: an environment of texts or a view. A copy of it is played.
+        infos: whether to hand infos on. Without, they are empty: Tianshou's trainer stops at entries that some steps have and
+            others (here those before the first turn is over) have not.
 
     Raises:
         TypeError: for something else.
@@ -34,11 +36,12 @@ class AECView(AECEnv[AgentID, Any, Any]):
     rewards: dict[AgentID, float]
     infos: Infos
 
-    def __init__(self, env: BranchingEnv | View) -> None:
+    def __init__(self, env: BranchingEnv | View, *, infos: bool = True) -> None:
         super().__init__()
         if not isinstance(env, (BranchingEnv, View)):
             raise TypeError(f"AECView needs a BranchingEnv or a view of one (PettingZoo converts others), got {env!r}")
         self.env = copy.copy(env)
+        self.hands_infos_on = infos
         self.metadata = {**env.metadata, "name": f"AECView({env})"}
         self.possible_agents = list(env.possible_agents)
         self.agents: list[AgentID] = []
@@ -116,5 +119,6 @@ class AECView(AECEnv[AgentID, Any, Any]):
     def _play(self) -> None:
         chosen, self._chosen = self._chosen, {}  # not kept if the turn cannot be played
         self.agent_selection = self.agents[0]
-        self._observations, self.rewards, self.terminations, self.truncations, self.infos = self.env.step(chosen)
+        self._observations, self.rewards, self.terminations, self.truncations, infos = self.env.step(chosen)
+        self.infos = infos if self.hands_infos_on else {agent: {} for agent in infos}
         self._accumulate_rewards()
