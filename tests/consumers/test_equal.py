@@ -1,4 +1,4 @@
-"""Guards that other libraries get what the environment gives, and that what docs/reuse.md calls a trap is one with their versions."""
+"""Guards that other libraries get what the environment gives, and that what docs/reuse.md calls a trap is one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 TEAM = ("solver_0", "critic_0", "critic_1")
 WORDS = ["a", "bb", "ccc"]
+EACH = {"solver_0": WORDS, "critic_0": WORDS[:1], "critic_1": WORDS[:2]}
 
 
 def lengths(*lists):
@@ -36,13 +37,7 @@ VIEWS = {
     "tokens": lambda env: TokenView(env, max_prompt_tokens=16, max_completion_tokens=4, max_state_tokens=32),
     "token by token": lambda env: AutoregressiveTokenView(env, max_prompt_tokens=16, max_completion_tokens=3, max_state_tokens=32),
     "choice": lambda env: ChoiceView(env, WORDS, max_prompt_tokens=16, max_state_tokens=32),
-    "choice, masked": lambda env: ChoiceView(
-        env,
-        dict(zip(TEAM, [WORDS, WORDS[:1], WORDS[:2]], strict=True)),
-        action_mask=True,
-        max_prompt_tokens=16,
-        max_state_tokens=32,
-    ),
+    "choice, masked": lambda env: ChoiceView(env, EACH, action_mask=True, max_prompt_tokens=16, max_state_tokens=32),
 }
 every_view = pytest.mark.parametrize("build", VIEWS.values(), ids=VIEWS)
 

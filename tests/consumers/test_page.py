@@ -1,4 +1,4 @@
-"""Guards docs/reuse.md: the blocks of a library run with it. `.ci/consumers` makes the environments; here they are skipped without."""
+"""Guards docs/reuse.md: the blocks of a library run with it, and are skipped without. `.ci/consumers` makes the environments."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def auto(agents=2, turns=1, **options):
 
 
 def test_one_token_a_step():
-    """`solver_0` writes "a" and ends; `critic_0` writes "bcd", which ends at its third place; rewards are a tenth of the lengths."""
+    """`solver_0` writes "a" and ends; `critic_0` writes "bcd" and ends at its third place; rewards are a tenth of the lengths."""
     view, observations = auto()
     assert view.action_space("solver_0") == spaces.Discrete(258)
     assert observations["solver_0"].tolist() == [*b"short", PAD, PAD, PAD]
