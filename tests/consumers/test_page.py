@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reuse.md"
@@ -43,6 +44,7 @@ def test_blocks_run(library, tmp_path, monkeypatch):
         pytest.importorskip(package)
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
+    np.random.seed(0)  # Tianshou explores with it
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     page = ModuleType("reuse")

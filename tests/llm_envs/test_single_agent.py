@@ -66,6 +66,8 @@ def test_several_agents_may_be_left():
     env = FixedPartners(text_env(3, 2), {"critic_0": PROPOSER})
     assert env.possible_agents == ["solver_0", "critic_1"]
     assert env.action_space("solver_0") == text_env().action_space("solver_0")
+    lengths = (text_env().max_prompt_length, text_env().max_completion_length)
+    assert (env.max_prompt_length, env.max_completion_length) == lengths, "each text is one agent's"
     policies = {agent: ScriptedPolicy(["x"]) for agent in env.possible_agents}
     steps = collect(env, policies, env.items[:1], RolloutSpec())
     assert [step.turn for step in steps] == [1, 2]
@@ -159,6 +161,8 @@ def test_rendering():
 def test_vectors_play_the_episodes(vector_env, name):
     """Two environments seeded 5 and 6, over their ends: what single ones give that start anew at once."""
     vector = vector_env(SINGLE[name], 2)
+    if vector_env is async_vector_env:
+        assert vector.shared_memory == ("text" not in name), "arrays alone"
     singles = [SingleAgentEnv(SINGLE[name]()) for _ in range(2)]
     try:
         observations, _ = vector.reset(seed=5)
