@@ -9,7 +9,7 @@ import copy
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -81,6 +81,11 @@ class ModelConfig:
         if unknown:
             raise ValueError(f"model_config has unknown keys {unknown}; known are {known}")
         return cls(**(options or {}))  # type: ignore[arg-type]  # each field checks its own value
+
+    def for_helpers(self, dtype: str | None) -> ModelConfig:
+        """How models beside the agents are loaded (critics, reward models, comparators): without adapters, in the run's dtype."""
+        own = replace(self, lora=None)
+        return own if dtype is None else replace(own, dtype=dtype, torch_dtype=None)
 
     @property
     def weights_dtype(self) -> torch.dtype | str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -85,7 +84,7 @@ class ActorCriticTrainer(TeamTrainer):
             agents=None if one else list(sources.values()),
             names=list(sources),
             tokenizer=self._critic_tokenizer or self._tokenizer_of_actors(same, policies),
-            model_config=_without_adapters(self._model_config, config.dtype),
+            model_config=ModelConfig.from_mapping(self._model_config).for_helpers(config.dtype),
             devices=config.critic_devices or [str(policies[name if name in policies else first].device) for name in sources],
         )
         critics = {}
@@ -140,10 +139,3 @@ class IACTrainer(ActorCriticTrainer):
                 limit = config.micro_batch_tokens
                 heads[id(policy)] = Critic(policy.model, head, policy.tokenizer, micro_batch_tokens=limit, owns_model=False)
         return {agent: heads[id(policy)] for agent, policy in policies.items()}
-
-
-def _without_adapters(model_config: Mapping[str, Any] | ModelConfig | None, dtype: str | None) -> dict[str, Any]:
-    """How critics are loaded: as the actors, but for adapters; a critic trains all of its weights."""
-    given = ModelConfig.from_mapping(model_config)
-    options = {entry.name: getattr(given, entry.name) for entry in fields(given) if entry.name != "lora"}
-    return options if dtype is None else {**options, "dtype": dtype, "torch_dtype": None}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from learners.config import canonical_choice, require_int, require_text
-from learners.models import load_policies
+from learners.models import ModelConfig, load_policies
 from learners.policy import HFPolicy
 from learners.preference.api import EndpointOptions, EndpointPolicy
 from learners.preference.comparators import (
@@ -114,6 +114,7 @@ def build_comparator(
     policies: Mapping[AgentID, HFPolicy],
     sampling: SamplingConfig,
     adapter: JointAgentAdapter | None = None,
+    model_config: ModelConfig | None = None,
 ) -> Comparator:
     """The comparator of the options, its models loaded.
 
@@ -122,6 +123,7 @@ def build_comparator(
         policies: of the team.
         sampling: how a model draws.
         adapter: of centralised generation; `TaggedSections` over the agents' names by default.
+        model_config: how comparator models are loaded.
 
     Raises:
         ValueError: a model that cannot be loaded, an agent's index that there is not, or an adapter without use.
@@ -135,15 +137,19 @@ def build_comparator(
             f"got {options.comparator_centralized_agent_index}"
         )
     if central:
-        return _centralized(options, policies, sampling, adapter or TaggedSections(tuple(policies)))
+        return _centralized(options, policies, sampling, model_config, adapter or TaggedSections(tuple(policies)))
     if options.comparator_policy == "api":
         return EndpointComparator(policies, EndpointPolicy(options, sampling))
-    writers, history = _writers(options, policies, sampling, list(policies))
+    writers, history = _writers(options, policies, sampling, model_config, list(policies))
     return PolicyComparator(policies, writers, history)
 
 
 def _centralized(
-    options: ComparatorOptions, policies: Mapping[AgentID, HFPolicy], sampling: SamplingConfig, adapter: JointAgentAdapter
+    options: ComparatorOptions,
+    policies: Mapping[AgentID, HFPolicy],
+    sampling: SamplingConfig,
+    model_config: ModelConfig | None,
+    adapter: JointAgentAdapter,
 ) -> CentralizedComparator:
     index = options.comparator_centralized_agent_index
     if options.comparator_policy == "api":
@@ -151,12 +157,16 @@ def _centralized(
         return CentralizedComparator(policies, writer, adapter)
     agent = list(policies)[index]
     # One model writes, so no other one is loaded, copied or remembered.
-    writers, history = _writers(options, policies, sampling, [agent])
+    writers, history = _writers(options, policies, sampling, model_config, [agent])
     return CentralizedComparator(policies, policy_writer(writers[agent]), adapter, history)
 
 
 def _writers(
-    options: ComparatorOptions, team: Mapping[AgentID, HFPolicy], sampling: SamplingConfig, agents: Sequence[AgentID]
+    options: ComparatorOptions,
+    team: Mapping[AgentID, HFPolicy],
+    sampling: SamplingConfig,
+    model_config: ModelConfig | None,
+    agents: Sequence[AgentID],
 ) -> tuple[Mapping[AgentID, HFPolicy], PolicyHistory | None]:
     """Who writes for the agents named, and what keeps them up to date if they are copies of the team."""
     policies = {agent: team[agent] for agent in agents}
@@ -171,6 +181,7 @@ def _writers(
             agents=None if options.comparator_agents is None else [str(names[agent]) for agent in agents],
             names=agents,
             sampling=sampling,
+            model_config=model_config,
             devices=[devices[agent] or str(policies[agent].device) for agent in agents],
             prompt_overflow=policies[agents[0]].prompt_overflow,
         )

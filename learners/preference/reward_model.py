@@ -10,7 +10,7 @@ so that the undiscounted return of an episode is the model's score of it; an epi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -366,9 +366,7 @@ def build_reward_model(
 
 
 def _loaded(name: str, device: str | None, config: TrainingConfig, model_config: ModelConfig) -> HFPolicy:
-    own = replace(model_config, lora=None)
-    if config.dtype is not None:
-        own = replace(own, dtype=config.dtype, torch_dtype=None)
+    own = model_config.for_helpers(config.dtype)
     # Nothing is written with it, so nothing of its context is kept free.
     sampling = SamplingConfig(max_new_tokens=1)
     return load_policies(agents=[name], names=["reward_model"], model_config=own, sampling=sampling, devices=device)["reward_model"]

@@ -65,6 +65,7 @@ class PreferenceTrainer(TeamTrainer):
                 raise ValueError("centralized_comparator_adapter cannot apply: only the iterative forms have a comparator")
             return Gathering(policies, config)
         sampling = SamplingConfig(config.temperature, config.top_p, config.top_k, config.max_new_tokens)
+        loading = ModelConfig.from_mapping(self._model_config).for_helpers(config.dtype)
         comparisons = config.comparator_num_candidates or config.preference_num_candidates
         snapshots = config.policy_checkpoint_dir
         writers = config
@@ -79,7 +80,7 @@ class PreferenceTrainer(TeamTrainer):
             policies,
             config,  # type: ignore[arg-type]
             rounds=config.num_iterations,
-            comparator=build_comparator(writers, policies, sampling, self._comparator_adapter),
+            comparator=build_comparator(writers, policies, sampling, self._comparator_adapter, loading),
             num_comparisons=comparisons,
             replay=ReplayBuffer.from_options(config, lambda: self.output_dir / REPLAY_FOLDER, seed=config.seed),  # type: ignore[attr-defined]
             distribution=self._distribution(env, config.discount) if config.log_reward_distribution else None,
