@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from werkzeug import Request, Response
 
+from learners.models import ModelConfig
 from learners.policy import HFPolicy
 from learners.preference.comparator_sources import build_comparator
 from learners.preference.comparators import NO_ANSWER, Comparator, PolicyComparator, as_completions, translated
@@ -42,6 +43,15 @@ def make(tmp_path) -> Callable[..., Comparator]:
         return build_comparator(config("madpo-iter", **options), policies, sampling, adapter)
 
     return build
+
+
+def test_comparator_models_are_loaded_as_the_run_says(monkeypatch):
+    loaded: list[HFPolicy] = []
+    copied = HFPolicy.frozen_copy
+    monkeypatch.setattr(HFPolicy, "frozen_copy", lambda policy, device=None: loaded.append(policy) or copied(policy, device))
+    options = config("madpo-iter", comparator_policy="model", comparator_model_name="tiny-random")
+    build_comparator(options, team(), SAMPLING, model_config=ModelConfig(dtype="float64"))
+    assert [policy.model.dtype for policy in loaded] == [torch.float64] * 2
 
 
 def make_env(num_turns: int = 1) -> TaskEnv:
