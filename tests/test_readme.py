@@ -57,7 +57,7 @@ def test_ci_runs_the_commands_of_the_readme(command):
 
 def test_the_commands_start_from_nothing():
     """They make their environment, which CI replaces by its own, and end with what they are for."""
-    for command, last in (("main-job", "llm-marl train"), ("test-command", "python -m pytest")):
+    for command, last in (("main-job", "llm-marl train"), ("test-command", "python -m pytest -n auto --dist loadscope")):
         text = marked(command)
         assert "python3 -m venv .venv" in text
         assert "pip install" in text
