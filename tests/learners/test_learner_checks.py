@@ -82,6 +82,9 @@ def test_iac_passes(small_team, small_critic, separate):
 def test_the_examples_pass(monkeypatch, num_turns):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.syspath_prepend(str(EXAMPLES / "third_party_learner"))
+    # Other tests import modules of these names from elsewhere.
+    for module in ("moving_baseline", "own_learner"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     from moving_baseline import MovingBaseline, MovingBaselineConfig
     from own_learner import BestOfK
 
