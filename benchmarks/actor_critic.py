@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from tiny_team import TINY_TEAM
 
 import llm_envs
 from learners import IACTrainer, MAACTrainer, MAGRPOTrainer, Trainer
@@ -45,18 +46,9 @@ def trainer_of(task: str, variant: str, seed: int, folder: Path) -> Trainer:
     most_steps_an_item = sum(generations**turn for turn in range(1, turns + 1)) if tree else generations * turns
     config = trainer_class.learner_class.config_class(
         agent_learning_rate=5e-4,
-        weight_decay=0.0,
-        max_grad_norm=1.0,
+        **TINY_TEAM,
         num_generations=generations,
         num_train_epochs=max(1, round(ENV_STEPS / most_steps_an_item / len(env.items))),
-        temperature=0.7,
-        top_p=1.0,
-        top_k=None,
-        max_new_tokens=48,
-        eval_interval=0,
-        eval_num_samples=48,
-        eval_batch_size=48,
-        shuffle=True,
         seed=seed,
         **({"rollout_buffer_size": 4} if tree else {**ACTOR_CRITIC, **options}),
     )

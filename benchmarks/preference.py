@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from tiny_team import TINY_TEAM
 
 import llm_envs
 from learners import MADPOIterTrainer, MADPOTrainer, MARLHFIterTrainer, MARLHFTrainer, Trainer
@@ -71,20 +72,7 @@ def trainer_of(variant: str, seed: int, folder: Path) -> Trainer:
     """A run; how the actors draw is the same for all."""
     trainer_class, options = VARIANTS[variant]
     env = llm_envs.make("length-ratio-v0")
-    config = trainer_class.learner_class.config_class(
-        weight_decay=0.0,
-        max_grad_norm=1.0,
-        temperature=0.7,
-        top_p=1.0,
-        top_k=None,
-        max_new_tokens=48,
-        eval_interval=0,
-        eval_num_samples=48,
-        eval_batch_size=48,
-        shuffle=True,
-        seed=seed,
-        **options,
-    )
+    config = trainer_class.learner_class.config_class(**TINY_TEAM, seed=seed, **options)
     return trainer_class(env=env, agent_model="tiny", args=config, output_dir=folder, progress=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from learners.config import canonical_choice, require_int
 from learners.phases import Phase, Sampler
@@ -94,7 +94,7 @@ class MARLHFIterConfig(MARLHFConfig, IterativeOptions):
             )
 
 
-class MADPORounds:
+class MADPORounds(Parts):
     """The parts of a MADPO run, one after the other: in each round pairs are gathered and passed over.
 
     Args:
@@ -109,7 +109,7 @@ class MADPORounds:
         self._gathering = gathering
         self._config = config
         self._meter = Meter()
-        self._parts = Parts(learner, {**gathering.parts(), "meter": self._meter})
+        super().__init__(learner, {**gathering.parts(), "meter": self._meter})
 
     def phases(self, sampler: Sampler) -> list[Phase]:
         """Collect, fit: for each round."""
@@ -130,18 +130,6 @@ class MADPORounds:
             prefix="preference",
             changes_policies=True,
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        """The states of all parts."""
-        return self._parts.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore all parts.
-
-        Raises:
-            ValueError: one of them does not fit; nothing is changed then.
-        """
-        self._parts.load_state_dict(state)
 
 
 class MADPOIter(MADPORounds):

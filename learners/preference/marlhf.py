@@ -107,7 +107,7 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
         return config_class(**{**shared, **own})
 
 
-class MARLHF:
+class MARLHF(Parts):
     """The parts of a MARLHF run, one after the other.
 
     Args:
@@ -136,7 +136,7 @@ class MARLHF:
         self._config = config
         self._scores_with_model = scores_with_model
         self._meter = Meter()
-        self._parts = Parts(backend, {**gathering.parts(), "reward_model": reward_model, "meter": self._meter})
+        super().__init__(backend, {**gathering.parts(), "reward_model": reward_model, "meter": self._meter})
 
     def phases(self, sampler: Sampler) -> list[Phase]:
         """Collect, fit, reinforce: for each round."""
@@ -189,15 +189,3 @@ class MARLHF:
             first_epoch=(iteration - 1) * epochs,
             wanted=lambda: bool(self._gathering.store.selected),
         )
-
-    def state_dict(self) -> dict[str, Any]:
-        """The states of all parts."""
-        return self._parts.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore all parts.
-
-        Raises:
-            ValueError: one of them does not fit; nothing is changed then.
-        """
-        self._parts.load_state_dict(state)

@@ -11,8 +11,9 @@ from pettingzoo import AECEnv
 
 from llm_envs.adapters.game_env import BranchBy, GameEnv
 from llm_envs.adapters.games import Outcome
-from llm_envs.adapters.parallel import probe_texts, reset_options, seed_rows
-from llm_envs.adapters.texts import AsText, TextOf, ToAction, ToPrompt, our_names, plain
+from llm_envs.adapters.parallel import reset_options, seed_rows
+from llm_envs.adapters.text_game import TextGame
+from llm_envs.adapters.texts import ToAction, ToPrompt, our_names, plain
 from llm_envs.types import AgentID, Item, JointAction
 
 
@@ -66,7 +67,7 @@ def from_aec_env(
     )
 
 
-class AECGame:
+class AECGame(TextGame):
     """An AEC environment as a game of texts in which all write at once.
 
     Args:
@@ -74,15 +75,6 @@ class AECGame:
         to_prompt: see `from_parallel_env`.
         to_action: the same.
     """
-
-    def __init__(self, make_env: Callable[[], AECEnv], to_prompt: ToPrompt | None, to_action: ToAction | None) -> None:
-        self.env: Any = make_env()
-        foreign = list(self.env.possible_agents)
-        self._names = our_names(foreign)
-        self._to_prompt = TextOf(self.env.observation_space, foreign) if to_prompt is None else to_prompt
-        self._to_action = AsText(self.env.action_space, foreign) if to_action is None else to_action
-        self._acts_in_text = to_action is None
-        self._prompts: dict[AgentID, str] = {}
 
     def start(self, item: Item, seed: int) -> Mapping[AgentID, str]:
         """Reset with the seed and the row's options."""
@@ -120,16 +112,3 @@ class AECGame:
         # An agent that has left reads on what it read last.
         self._prompts = {**self._prompts, **{self._names[agent]: self._prompt(agent) for agent in self.env.agents}}
         return dict(self._prompts)
-
-    def probe(self, turn: int) -> JointAction:
-        """Samples of the action spaces where actions are texts, else short texts."""
-        return probe_texts(self.env.action_space, self._names, turn, sampled=self._acts_in_text)
-
-    def snapshot(self) -> Any:
-        """The environment's own snapshot, with what each agent reads."""
-        return copy.deepcopy(self.env.snapshot()), dict(self._prompts)
-
-    def restore(self, snapshot: Any) -> None:
-        """Go on from a snapshot."""
-        self.env.restore(snapshot[0])
-        self._prompts = dict(snapshot[1])
