@@ -94,7 +94,7 @@ def _train(chosen: TrainSettings, out: Console) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG_FILE).write_text(config_text, encoding="utf-8")
     _run_training(chosen, trainer, resume, folder)
-    after = _told(trainer.last_evaluation if before else [], "evaluation after", out)
+    after = _told(trainer.last_evaluation, "evaluation after", out)
     trainer.save_model(folder / AGENTS_FOLDER)
     _report(chosen, folder, before, after, out)
 

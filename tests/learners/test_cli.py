@@ -292,9 +292,12 @@ def test_runs_without_a_name_get_folders_of_their_own(folder):
     assert {path.name for path in (folder / "runs" / runs[0]).iterdir()} == {"config.yaml", "metrics.jsonl", "agents"}
 
 
-def test_a_resumed_run_ends_like_one_that_ran_through():
+def test_a_resumed_run_ends_like_one_that_ran_through(capsys):
     assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+    capsys.readouterr()
     assert main(["train", "--resume_from_checkpoint", "one", "--learner.num_train_epochs", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "evaluation after:" in shown and "no evaluation items" not in shown
     assert main(["train", *SMALL, "--learner.num_train_epochs", "2", "--output_dir", "two", "--quiet"]) == 0
     assert metrics("one") == metrics("two")
     assert weights("one") == weights("two")
