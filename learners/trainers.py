@@ -26,7 +26,7 @@ from learners.tracking import Sink
 from learners.trainer import Trainer
 from llm_envs.env import BranchingEnv, TaskEnv
 from llm_envs.formatters import Formatter
-from llm_envs.rewards import RewardFunction, RewardProcessor
+from llm_envs.rewards import Reward, RewardProcessor
 from llm_envs.task import Task
 from llm_envs.transitions import ExternalTransition
 from llm_envs.types import AgentID, Item, Policy
@@ -81,7 +81,7 @@ class TeamTrainer(Trainer):
         model_config: Mapping[str, Any] | ModelConfig | None = None,
         train_dataset: Sequence[Item] | Iterable[Item] | None = None,
         eval_dataset: Sequence[Item] | Iterable[Item] | None = None,
-        reward_func: RewardFunction | Mapping[str, RewardFunction] | None = None,
+        reward_func: Reward | None = None,
         reward_processor: RewardProcessor | None = None,
         formatters: Formatter | Sequence[Formatter] | None = None,
         external_transition: ExternalTransition | None = None,

@@ -14,7 +14,7 @@ from llm_envs import recording, wrappers
 from llm_envs.env import BranchingEnv, TaskEnv
 from llm_envs.formatters import Formatter
 from llm_envs.registry import EnvSpec, list_envs, make, register, spec
-from llm_envs.rewards import RewardError, RewardFunction, RewardProcessor, RewardProcessors, scaled, set_reward_range
+from llm_envs.rewards import RewardError, RewardFunction, RewardProcessor, RewardProcessors, scaled, set_reward_range, terms
 from llm_envs.rollouts import Numbering, collect, joint_choices
 from llm_envs.seeding import EVALUATION, TRAINING
 from llm_envs.spaces import UnicodeText
@@ -75,6 +75,7 @@ __all__ = [
     "scaled",
     "set_reward_range",
     "spec",
+    "terms",
     "testing",
     "wrappers",
 ]

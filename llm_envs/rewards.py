@@ -39,34 +39,36 @@ class Score:
 
 
 class Rewards:
-    """One reward function, or several named terms that are summed, settled for a team.
+    """One reward function, or named terms that are summed, settled for a team.
 
     A function gets one list of K completions for each agent, by position, and those of these keywords that it names: `batch_items`
     (a list of the one item), `prompts` (what each agent read), `states` (the state acted from, K times). It returns what
     `reward_rows` reads.
 
     Args:
-        reward: a function, or a mapping from a term's name to its function, each possibly `scaled`.
+        reward: a function, a mapping from a term's name to its function, each possibly `scaled`, or all `terms` of one function.
         agents: the team.
 
     Raises:
         TypeError: if a function cannot be called so.
     """
 
-    def __init__(self, reward: RewardFunction | Mapping[str, RewardFunction], agents: Sequence[AgentID]) -> None:
+    def __init__(self, reward: Reward, agents: Sequence[AgentID]) -> None:
         self.agents = tuple(agents)
-        self.named = isinstance(reward, Mapping)
+        self.named = isinstance(reward, (Mapping, Terms))
+        self._calls: dict[tuple[str, ...], SettledCall] = {}  # by the terms that each gives
+        self._together = isinstance(reward, Terms)
+        if isinstance(reward, Terms):
+            self._factors = dict(reward.factors)
+            self._calls[tuple(reward.factors)] = self._settled("reward function", reward.function)
+            return
         functions: dict[str, RewardFunction] = dict(reward) if isinstance(reward, Mapping) else {"": reward}
         if not functions or (self.named and not all(isinstance(term, str) and term for term in functions)):
             raise ValueError(f"reward must be a function or at least one named term, got {reward!r}")
-        arguments = [f"the list of {agent}'s completions" for agent in self.agents]
-        self._calls: dict[str, SettledCall] = {}
-        self._factors: dict[str, float] = {}
-        for term, function in functions.items():
+        self._factors = {term: one.factor if isinstance(one, Scaled) else 1.0 for term, one in functions.items()}
+        for term, one in functions.items():
             role = f"reward term {term!r}" if self.named else "reward function"
-            plain = function.function if isinstance(function, Scaled) else function
-            self._calls[term] = SettledCall(plain, role=role, arguments=arguments, keywords=KEYWORDS)
-            self._factors[term] = function.factor if isinstance(function, Scaled) else 1.0
+            self._calls[(term,)] = self._settled(role, one.function if isinstance(one, Scaled) else one)
 
     def __call__(self, state: State, joint_actions: Sequence[JointAction]) -> list[Score]:
         """The score of each joint action taken at one state; each function is called once, with lists of their number.
@@ -75,22 +77,31 @@ class Rewards:
             RewardError: naming function, item, turn and completions; the cause is kept.
         """
         lists = [[action[agent] for action in joint_actions] for agent in self.agents]
-        rows = {term: self._term(call, state, lists, len(joint_actions)) for term, call in self._calls.items()}
+        rows: dict[str, list[dict[AgentID, float]]] = {}
+        for names, call in self._calls.items():
+            rows.update(self._rows(call, names, state, lists, len(joint_actions)))
         scores = []
         for index in range(len(joint_actions)):
-            terms = {term: row[index] for term, row in rows.items()}
-            scores.append(Score(self._total(terms, state, joint_actions), terms if self.named else {}))
+            values = {term: row[index] for term, row in rows.items()}
+            scores.append(Score(self._total(values, state, joint_actions), values if self.named else {}))
         return scores
 
-    def _total(self, terms: Mapping[str, Mapping[AgentID, float]], state: State, shown: object) -> dict[AgentID, float]:
+    def _total(self, values: Mapping[str, Mapping[AgentID, float]], state: State, shown: object) -> dict[AgentID, float]:
         factors = self._factors
         try:
-            return {agent: _number(math.fsum(factors[term] * terms[term][agent] for term in terms)) for agent in self.agents}
+            return {agent: _number(math.fsum(factors[term] * values[term][agent] for term in values)) for agent in self.agents}
         except (ValueError, OverflowError) as error:
-            weighed = ", ".join(f"{term} · {factors[term]:g}: {dict(values)}" for term, values in terms.items())
+            weighed = ", ".join(f"{term} · {factors[term]:g}: {dict(row)}" for term, row in values.items())
             raise reward_error(f"the sum of the reward's terms ({weighed})", state, shown, error) from error
 
-    def _term(self, call: SettledCall, state: State, lists: list[list[str]], count: int) -> list[dict[AgentID, float]]:
+    def _settled(self, role: str, function: RewardFunction) -> SettledCall:
+        arguments = [f"the list of {agent}'s completions" for agent in self.agents]
+        return SettledCall(function, role=role, arguments=arguments, keywords=KEYWORDS)
+
+    def _rows(
+        self, call: SettledCall, names: tuple[str, ...], state: State, lists: list[list[str]], count: int
+    ) -> dict[str, list[dict[AgentID, float]]]:
+        """Each term's rewards for each joint response."""
         keywords: dict[str, Any] = {
             "batch_items": [owned(state.item)],
             "prompts": [state.observations[agent] for agent in self.agents],
@@ -99,7 +110,10 @@ class Rewards:
         # Lists and row are the function's to keep or change: each gets its own.
         arguments = [list(completions) for completions in lists]
         try:
-            return reward_rows(call(arguments, keywords), count, self.agents)
+            returned = call(arguments, keywords)
+            if self._together:
+                return _term_rows(returned, names, count, self.agents)
+            return {names[0]: reward_rows(returned, count, self.agents)}
         except FAILURES as error:
             raise reward_error(call.name, state, lists, error) from error
 
@@ -130,6 +144,17 @@ def reward_rows(returned: Any, count: int, agents: Sequence[AgentID]) -> list[di
     if len(values) != count:
         raise ValueError(f"expected {count} rewards, one for each joint response, got {len(values)}: {values!r}")
     return [_row(value, agents) for value in values]
+
+
+def _term_rows(returned: Any, names: Sequence[str], count: int, agents: Sequence[AgentID]) -> dict[str, list[dict[AgentID, float]]]:
+    """Each term's rewards for each of `count` joint responses, from as many mappings that have every term."""
+    values = _as_list(returned)
+    if values is None or len(values) != count or not all(isinstance(value, Mapping) for value in values):
+        raise TypeError(f"expected {count} mappings from each of {', '.join(names)} to a reward, got {returned!r}")
+    wrong = next((value for value in values if set(value) != set(names)), None)
+    if wrong is not None:
+        raise ValueError(f"expected exactly the terms {', '.join(names)}, got {wrong!r}")
+    return {name: [_row(value[name], agents) for value in values] for name in names}
 
 
 def _row(value: Any, agents: Sequence[AgentID]) -> dict[AgentID, float]:
@@ -183,6 +208,33 @@ def scaled(factor: float, function: RewardFunction) -> Scaled:
     return Scaled(function, _number(factor, "factor"))
 
 
+@dataclass(frozen=True)
+class Terms:
+    """Named terms that one function gives together.
+
+    Attributes:
+        function: called as any reward function; returns for each of the K joint responses a mapping from every term to a number
+            for the team, or to numbers for each agent.
+        factors: what each term counts in the sum; terms are logged as they are.
+    """
+
+    function: RewardFunction
+    factors: Mapping[str, float]
+
+
+def terms(function: RewardFunction, /, **factors: float) -> Terms:
+    """All named terms of a reward from one function, for terms that share costly work, such as running a program.
+
+    Example: `Task(reward=terms(judge, tests=1, style=0.1, solved=0), …)`; a term with a factor of 0 is only logged.
+
+    Raises:
+        TypeError, ValueError: for no terms, or a factor that is no finite number.
+    """
+    if not factors:
+        raise ValueError("terms needs the name and the factor of at least one term: terms(judge, tests=1.0)")
+    return Terms(function, {name: _number(factor, f"the factor of {name!r}") for name, factor in factors.items()})
+
+
 def set_reward_range(function: RewardFunction, low: float, high: float) -> RewardFunction:
     """The function itself, which from now on says that its rewards, before any processor, lie in [low, high].
 
@@ -203,10 +255,11 @@ def set_reward_range(function: RewardFunction, low: float, high: float) -> Rewar
     return function
 
 
-def declared_range(reward: RewardFunction | Mapping[str, RewardFunction]) -> tuple[float, float] | None:
+def declared_range(reward: Reward) -> tuple[float, float] | None:
     """The lowest and highest reward as declared, None if it is not.
 
-    A scaled function has the scaled range, named terms the sum of theirs if each has one. An own attribute `reward_range` of the
+    A scaled function has the scaled range, named terms the sum of theirs if each has one; of a function that gives several terms it
+    is the range of their sum. An own attribute `reward_range` of the
     function (or of a callable object) counts as declared.
 
     Raises:
@@ -218,6 +271,8 @@ def declared_range(reward: RewardFunction | Mapping[str, RewardFunction]) -> tup
         if not known or len(known) < len(ranges):
             return None
         return math.fsum(low for low, _ in known), math.fsum(high for _, high in known)
+    if isinstance(reward, Terms):
+        return declared_range(reward.function)
     if isinstance(reward, Scaled):
         limits = declared_range(reward.function)
         if limits is None:
@@ -236,6 +291,10 @@ def _checked_range(limits: Any) -> tuple[float, float]:
     if not low < high or not math.isfinite(high - low):
         raise ValueError(f"a reward range needs its low limit below its high one and a finite width, got [{low}, {high}]")
     return low, high
+
+
+Reward: TypeAlias = RewardFunction | Mapping[str, RewardFunction] | Terms
+"""What a task's reward may be: a function, named terms, or all `terms` of one function."""
 
 
 class RewardProcessors:

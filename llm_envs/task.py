@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from llm_envs.calling import check_arguments
 from llm_envs.formatters import Formatter, Formatters
-from llm_envs.rewards import RewardFunction, RewardProcessor, Rewards
+from llm_envs.rewards import Reward, RewardProcessor, Rewards
 from llm_envs.transitions import ExternalTransition, Transitions
 from llm_envs.types import AgentID, Item
 
@@ -22,7 +22,7 @@ class Task:
     """What a team of agents has to do.
 
     Attributes:
-        reward: a function, or named terms that are summed and each reported (`llm_envs.rewards`).
+        reward: a function, named terms that are summed and each reported, or `terms` of one function (`llm_envs.rewards`).
         items: rows to start episodes from: a list of mappings, a Hugging Face `Dataset`, or an iterable without length.
         eval_items: rows kept for evaluation; None means none.
         agents: their number (`agent_0`, …), or their names, `<role>_<number>`.
@@ -41,7 +41,7 @@ class Task:
         ValueError, TypeError: naming the option, its value and what is expected.
     """
 
-    reward: RewardFunction | Mapping[str, RewardFunction]
+    reward: Reward
     items: Sequence[Item] | Iterable[Item]
     eval_items: Sequence[Item] | Iterable[Item] | None = None
     agents: int | Sequence[AgentID] = 2

@@ -20,6 +20,7 @@ from llm_envs.rewards import (
     reward_rows,
     scaled,
     set_reward_range,
+    terms,
 )
 from llm_envs.types import State, Turn
 
@@ -353,3 +354,72 @@ def test_attributes_that_are_no_range_are_refused(declared):
     function.reward_range = declared
     with pytest.raises(TypeError, match=r"a reward range must be two numbers|a limit of a reward range must be a number"):
         declared_range(function)
+
+
+# ---- several terms of one function ----
+
+
+def graded(writers, critics, batch_items):
+    return [
+        {"length": len(w), "both": [len(w) / 2, len(c) / 4], "solved": w == str(batch_items[0]["answer"])}
+        for w, c in zip(writers, critics, strict=True)
+    ]
+
+
+def test_terms_of_one_function_are_weighed_and_logged():
+    first, second = Rewards(terms(graded, length=1, both=-2.0, solved=0), AGENTS)(
+        STATE, [{"writer_0": "3", "critic_0": "four"}, {"writer_0": "two", "critic_0": ""}]
+    )
+    assert first.total == {"writer_0": 1 - 2 * 0.5, "critic_0": 1 - 2 * 1.0}
+    assert second.total == {"writer_0": 3 - 2 * 1.5, "critic_0": 3.0}
+    assert first.terms["both"] == {"writer_0": 0.5, "critic_0": 1.0}
+    assert (first.terms["solved"]["writer_0"], second.terms["solved"]["critic_0"]) == (1.0, 0.0)
+
+
+def test_terms_of_one_function_cost_one_call():
+    calls = []
+
+    def counted(writers, critics):
+        calls.append(len(writers))
+        return [{"a": 1.0, "b": 2.0}] * len(writers)
+
+    assert [score.total["writer_0"] for score in Rewards(terms(counted, a=1, b=1), AGENTS)(STATE, TWO)] == [3.0, 3.0]
+    assert calls == [2]
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([{"a": 1.0}], "exactly the terms a, b, got {'a': 1.0}"),
+        ([{"a": 1.0, "b": 2.0, "c": 3.0}], "exactly the terms a, b"),
+        ([1.0], "expected 1 mappings from each of a, b"),
+        ({"a": [1.0], "b": [2.0]}, "expected 1 mappings"),
+        ([{"a": 1.0, "b": 2.0}] * 2, "expected 1 mappings"),
+        ([{"a": 1.0, "b": math.nan}], "must be finite, got nan"),
+        ([{"a": 1.0, "b": [1.0]}], "expected 2 rewards, one for each agent"),
+        ([{"a": 1.0, "b": "2"}], "must be a number, got str"),
+    ],
+)
+def test_terms_that_do_not_fit(returned, message):
+    def judge(writers, critics):
+        return returned
+
+    with pytest.raises(RewardError, match=message) as caught:
+        Rewards(terms(judge, a=1, b=1), AGENTS)(STATE, TWO[:1])
+    assert "judge' on item 4, turn 2" in str(caught.value)
+
+
+@pytest.mark.parametrize(("factors", "error"), [({}, ValueError), ({"a": "1"}, TypeError), ({"a": math.inf}, ValueError)])
+def test_factors_that_do_not_fit(factors, error):
+    with pytest.raises(error, match="factor"):
+        terms(graded, **factors)
+
+
+def test_terms_pickle_and_have_the_range_of_their_function():
+    assert pickle.loads(pickle.dumps(terms(graded, length=2))) == terms(graded, length=2)
+
+    def ranged(writers, critics):
+        raise NotImplementedError
+
+    assert declared_range(terms(ranged, a=1)) is None
+    assert declared_range(terms(set_reward_range(ranged, -1, 2), a=1)) == (-1.0, 2.0)
