@@ -32,9 +32,27 @@ def test_every_check_holds(build, agents, turns):
     assert len(check_env(build(text_env(agents, turns)), episodes=1)) == 24
 
 
-def test_every_check_holds_for_a_task_of_the_package():
-    for view in (TokenView(make("matching-v0", num_turns=3)), ChoiceView(make("matching-v0"), ["red", "blue"])):
-        check_env(view)
+OF_THE_PACKAGE = {  # candidates, and a best joint answer
+    "matching-v0": (["red", "blue"], ["red", "red"]),
+    "split-v0": (["a b", "c d"], ["a b", "c d"]),
+    "length-ratio-v0": (["short", "longer by far"], ["short", "longer by far"]),
+}
+
+
+def views_of(name, turns):
+    candidates = OF_THE_PACKAGE[name][0]
+    return [
+        TokenView(make(name, num_turns=turns), max_prompt_tokens=32, max_completion_tokens=14),
+        AutoregressiveTokenView(make(name, num_turns=turns), max_prompt_tokens=32, max_completion_tokens=14),
+        ChoiceView(make(name, num_turns=turns), candidates, max_prompt_tokens=32),
+        ChoiceView(make(name, num_turns=turns), candidates, action_mask=True, max_prompt_tokens=32),
+    ]
+
+
+@pytest.mark.parametrize("name", OF_THE_PACKAGE)
+def test_every_check_holds_for_the_tasks_of_the_package(name):
+    for view in views_of(name, 2):
+        check_env(view, episodes=1)
 
 
 # ---- the rules of other libraries, by name ----
@@ -203,6 +221,10 @@ def seen_as(view, text):
     return view.vocabulary.newest(text, view.max_prompt_tokens).tolist()
 
 
+def ids_seen(observation):
+    return observation["observation"] if isinstance(observation, dict) else observation
+
+
 SCRIPT = [{"solver_0": "no", "critic_0": "", "critic_1": "猫é"}, {"solver_0": "", "critic_0": "yes", "critic_1": "no"}]
 
 
@@ -230,6 +252,23 @@ def test_two_turns_are_the_same_through_every_view(build, item):
         assert returned[1:4] == expected[1:4]
         assert view.agents == plain.agents
         assert view.state()[: view.max_state_tokens].tolist() == view.vocabulary.newest(plain.state(), 1024).tolist()
+
+
+@pytest.mark.parametrize("name", OF_THE_PACKAGE)
+def test_two_turns_of_the_packages_tasks_are_the_same_through_every_view(name):
+    """A first turn that leaves something to do, and a second one that ends the episode."""
+    candidates, best = OF_THE_PACKAGE[name]
+    for view in views_of(name, 2):
+        plain = make(name, num_turns=2)
+        plain.reset(seed=5)
+        view.reset(seed=5)
+        for texts in ([candidates[0], candidates[-1]] if name == "matching-v0" else [candidates[0]] * 2, best):
+            joint = dict(zip(plain.possible_agents, texts, strict=True))
+            expected, returned = plain.step(joint), played_by(view, joint)
+            for agent in plain.possible_agents:
+                assert ids_seen(returned[0][agent])[:32].tolist() == seen_as(view, expected[0][agent]["prompt"])
+            assert returned[1:4] == expected[1:4]
+        assert view.agents == plain.agents == []
 
 
 # ---- what a view is made of ----
