@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -11,6 +13,7 @@ from learners import credit
 from learners.config import TrainingConfig
 from learners.policy import HFPolicy
 from llm_envs.env import BranchingEnv
+from llm_envs.protocols import TurnProtocol
 from llm_envs.rollouts import Numbering, collect
 from llm_envs.seeding import EVALUATION
 from llm_envs.types import AgentID, EnvStep, Item, Policy, RolloutSpec
@@ -120,9 +123,17 @@ def sampling_at(policies: Mapping[AgentID, Policy], temperature: float | None) -
 
 
 def evaluation_episodes(
-    env: BranchingEnv, policies: Mapping[AgentID, Policy], items: Iterable[Item], *, num_samples: int, batch_size: int, seed: int
+    env: BranchingEnv,
+    policies: Mapping[AgentID, Policy],
+    items: Iterable[Item],
+    *,
+    num_samples: int,
+    batch_size: int,
+    seed: int,
+    protocol: TurnProtocol | None = None,
+    repeats: int = 1,
 ) -> tuple[list[Item], list[EnvStep]]:
-    """The first `num_samples` items, and the env steps of one episode on each.
+    """The first `num_samples` items, and the env steps of `repeats` episodes on each: one on all items, then another.
 
     The draws of an item depend on `seed` and its position alone, so that two evaluations of one run face the same chance.
 
@@ -133,15 +144,24 @@ def evaluation_episodes(
         num_samples: how many of them.
         batch_size: how many are generated together.
         seed: of the run.
+        protocol: how the agents of a turn come to their texts; all at once by default.
+        repeats: episodes on each item; the r-th, from 0, draws as an evaluation with the seed `seed + r` does.
     """
     rows = list(islice(iter(items), num_samples))
     numbering = Numbering()
     steps: list[EnvStep] = []
-    for start in range(0, len(rows), batch_size):
+    for repeat, start in itertools.product(range(repeats), range(0, len(rows), batch_size)):
         batch = rows[start : start + batch_size]
-        indices = list(range(start, start + len(batch)))
         steps += collect(
-            env, policies, batch, RolloutSpec(1), seed=seed, numbering=numbering, item_indices=indices, purpose=EVALUATION
+            env,
+            policies,
+            batch,
+            RolloutSpec(1),
+            seed=seed + repeat,
+            numbering=numbering,
+            item_indices=list(range(start, start + len(batch))),
+            purpose=EVALUATION,
+            protocol=protocol,
         )
     return rows, steps
 
@@ -160,6 +180,47 @@ def evaluation_metrics(steps: Sequence[EnvStep]) -> dict[str, float]:
         terms = credit.term_means([step for step in steps if step.turn == turn])
         values.update({f"turn_{turn}/{term}": value for term, value in terms.items()})
     return values
+
+
+SOLVED = "reward/solved"
+"""The info of tasks that say whether an answer is fully right (1) or not (0)."""
+
+
+def solved_by_item(steps: Sequence[EnvStep]) -> dict[int, list[bool]] | None:
+    """For each item's position whether each of its episodes ended with a solution; None if the task does not say.
+
+    An episode is solved if every agent's last info says so.
+    """
+    solved: dict[int, list[bool]] = {}
+    for episode in by_episode(steps):
+        infos = list(episode[-1].infos.values())
+        if not all(SOLVED in info for info in infos):
+            return None
+        solved.setdefault(item_of(episode), []).append(all(info[SOLVED] == 1.0 for info in infos))
+    return solved
+
+
+def item_of(episode: Sequence[EnvStep]) -> int:
+    """Position of the item that an episode was played on."""
+    return next(iter(episode[0].infos.values()))["item_index"]
+
+
+def pass_at_k(num_samples: int, num_solved: int, k: int) -> float:
+    """Probability that at least one of k samples, drawn without replacement from n of which c are right, is right.
+
+    1 − C(n − c, k) / C(n, k): the unbiased estimator of pass@k (Chen et al. 2021, arXiv 2107.03374, eq. 1).
+
+    Args:
+        num_samples: n.
+        num_solved: c.
+        k: at most n.
+
+    Raises:
+        ValueError: for numbers that do not fit: an estimate from fewer samples than k would be another quantity.
+    """
+    if not (0 <= num_solved <= num_samples and 1 <= k <= num_samples):
+        raise ValueError(f"pass@k needs 0 ≤ solved ≤ samples and 1 ≤ k ≤ samples, got k={k}, {num_solved} of {num_samples}")
+    return 1.0 - math.comb(num_samples - num_solved, k) / math.comb(num_samples, k)
 
 
 def completions_by_turn(steps: Sequence[EnvStep], agents: Sequence[AgentID]) -> list[list[list[str]]]:

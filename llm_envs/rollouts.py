@@ -8,14 +8,18 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from llm_envs.env import BranchingEnv
-from llm_envs.seeding import EVALUATION, TRAINING, episode_key
+from llm_envs.protocols import Parallel, TurnProtocol
+from llm_envs.seeding import EVALUATION, ROUND, TRAINING, Path, episode_key
 from llm_envs.types import AgentID, Completion, EnvStep, Item, JointAction, Policy, RolloutSpec, State, Transition
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+_Groups: TypeAlias = list[list[Completion]]
+"""For each prompt its completions."""
 
 
 @dataclass
@@ -58,6 +62,7 @@ def collect(
     purpose: int = TRAINING,
     executor: Executor | None = None,
     policy_executor: Executor | None = None,
+    protocol: TurnProtocol | None = None,
 ) -> list[EnvStep]:
     """The env steps of one episode (a tree, or a chain with one generation) for each item.
 
@@ -76,10 +81,13 @@ def collect(
         purpose: `TRAINING` or `EVALUATION`.
         executor: runs `env.branch` for different states at once (slow rewards); threads, or processes if the env can be pickled.
         policy_executor: threads that run different policies' `generate` at once (agents on devices of their own).
+        protocol: how the agents of a turn come to their texts (`llm_envs.protocols`); all at once by default. With several rounds,
+            `EnvStep.prompts` are what the environment showed, and a completion's `prompt_ids` what its writer read.
 
     Raises:
-        ValueError: if the policies are not those of the env's agents, a policy returns other numbers of completions than asked, or
-            seed, purpose or positions are none. An error leaves `numbering` as it was.
+        ValueError: if the policies are not those of the env's agents, a policy returns other numbers of completions than asked,
+            seed, purpose or positions are none, or a protocol of several rounds meets cross joint actions or leaves an agent out.
+            An error leaves `numbering` as it was.
         TypeError: if a policy returns something else, or the seed is no whole number.
     """
     agents = env.possible_agents
@@ -95,11 +103,12 @@ def collect(
     for offset, (row, index) in enumerate(zip(rows, indices, strict=True)):
         key = episode_key(seed, purpose, numbering.episode + offset, index)
         roots.append(_Node(env.initial(row, key, index), root=offset))
+    writers = _Writers(agents, policies, policy_executor)
     levels: list[list[_Node]] = []
     live = roots
     while live:
         levels.append(live)
-        _sample(live, agents, policies, spec, policy_executor)
+        _sample(live, writers, spec, protocol or Parallel())
         _advance(env, live, spec, executor)
         live = [child for node in live for child in node.children if child is not None]
     steps = _numbered(env, levels, len(roots), numbering)
@@ -115,29 +124,89 @@ def joint_choices(agents: Sequence[AgentID], spec: RolloutSpec, turn: int = 1) -
     return [dict(zip(agents, combination, strict=True)) for combination in itertools.product(samples, repeat=len(agents))]
 
 
-def _sample(
-    nodes: list[_Node], agents: Sequence[AgentID], policies: Mapping[AgentID, Policy], spec: RolloutSpec, executor: Executor | None
-) -> None:
-    """Draw every agent's completions at all nodes: one call per distinct policy object."""
-    turn = nodes[0].state.turn + 1
+@dataclass(frozen=True)
+class _Writers:
+    """The agents with their policies; a call for each distinct policy.
+
+    Attributes:
+        agents: the team, in order.
+        policies: one for each.
+        executor: runs different policies at once.
+    """
+
+    agents: Sequence[AgentID]
+    policies: Mapping[AgentID, Policy]
+    executor: Executor | None
+
+    def write(self, prompts: Mapping[AgentID, list[str]], n: int, keys: Mapping[AgentID, list[Path]]) -> dict[AgentID, _Groups]:
+        """Each agent's `n` completions of each of its prompts."""
+        teams: dict[int, list[AgentID]] = {}
+        for agent in prompts:
+            teams.setdefault(id(self.policies[agent]), []).append(agent)
+
+        def generate(team: list[AgentID]) -> dict[AgentID, _Groups]:
+            asked = [prompt for agent in team for prompt in prompts[agent]]
+            groups = self.policies[team[0]].generate(asked, n, [key for agent in team for key in keys[agent]])
+            _check_groups(team, groups, len(asked), n)
+            count = len(prompts[team[0]])
+            return {agent: groups[i * count : (i + 1) * count] for i, agent in enumerate(team)}
+
+        drawn: dict[AgentID, _Groups] = {}
+        for part in map_in_order(generate, list(teams.values()), self.executor):
+            drawn.update(part)
+        return drawn
+
+
+def _sample(nodes: list[_Node], writers: _Writers, spec: RolloutSpec, protocol: TurnProtocol) -> None:
+    """Draw every agent's completions at all nodes, round by round."""
+    agents, turn = writers.agents, nodes[0].state.turn + 1
     samples = spec.generations(turn)
-    teams: dict[int, list[AgentID]] = {}
-    for agent in agents:
-        teams.setdefault(id(policies[agent]), []).append(agent)
-
-    def generate(team: list[AgentID]) -> dict[AgentID, list[list[Completion]]]:
-        prompts = [node.state.observations[agent] for agent in team for node in nodes]
-        keys = [(*node.state.key, agents.index(agent)) for agent in team for node in nodes]
-        groups = policies[team[0]].generate(prompts, samples, keys)
-        _check_groups(team, groups, len(prompts), samples)
-        return {agent: groups[i * len(nodes) : (i + 1) * len(nodes)] for i, agent in enumerate(team)}
-
-    drawn: dict[AgentID, list[list[Completion]]] = {}
-    for part in map_in_order(generate, list(teams.values()), executor):
-        drawn.update(part)
+    first, *later = protocol.rounds(agents)
+    if later and samples > 1 and spec.joint_mode != "aligned":
+        raise ValueError(f"with {type(protocol).__name__} a sample answers others' of its own number: joint_mode must be 'aligned'")
+    prompts = {agent: [protocol.prompt(agent, node.state.observations[agent], ()) for node in nodes] for agent in first}
+    keys = {agent: [(*node.state.key, agents.index(agent)) for node in nodes] for agent in first}
+    drawn = writers.write(prompts, samples, keys)
+    if later:
+        drawn = _further_rounds(nodes, writers, protocol, samples, drawn, later)
+    silent = [agent for agent in agents if agent not in drawn]
+    if silent:
+        raise ValueError(f"{type(protocol).__name__} has no round in which {', '.join(silent)} writes")
     for index, node in enumerate(nodes):
         node.completions = {agent: drawn[agent][index] for agent in agents}
         node.choices = joint_choices(agents, spec, turn)
+
+
+def _further_rounds(
+    nodes: list[_Node],
+    writers: _Writers,
+    protocol: TurnProtocol,
+    samples: int,
+    drawn: dict[AgentID, _Groups],
+    later: Sequence[Sequence[AgentID]],
+) -> dict[AgentID, _Groups]:
+    """Each agent's last completions; from the second round on every sample has a prompt of its own."""
+    places = [(index, k) for index in range(len(nodes)) for k in range(samples)]
+    written = [[{agent: drawn[agent][index][k].text for agent in drawn}] for index, k in places]
+    last = dict(drawn)
+    for number, round_writers in enumerate(later):
+        prompts = {
+            agent: [
+                protocol.prompt(agent, nodes[index].state.observations[agent], texts)
+                for (index, _), texts in zip(places, written, strict=True)
+            ]
+            for agent in round_writers
+        }
+        keys = {
+            agent: [(*nodes[index].state.key, ROUND + number, writers.agents.index(agent), k) for index, k in places]
+            for agent in round_writers
+        }
+        for agent, groups in (drawn := writers.write(prompts, 1, keys)).items():
+            completions = [completion for (completion,) in groups]
+            last[agent] = [completions[start : start + samples] for start in range(0, len(completions), samples)]
+        for place, texts in enumerate(written):
+            texts.append({agent: groups[place][0].text for agent, groups in drawn.items()})
+    return last
 
 
 def _check_groups(team: Sequence[AgentID], groups: list[list[Completion]], prompts: int, n: int) -> None:

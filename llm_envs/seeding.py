@@ -14,6 +14,9 @@ ENVIRONMENT, SAMPLING, ORDER, UPDATE, PREFERENCE, REPLAY = range(6)
 # Last part of the key of what a comparator draws, where a policy's ends with an agent: no agent's number is as large.
 COMPARATOR = 2**31
 
+# Where a key would have an agent, in the later rounds of a turn (`llm_envs.protocols`): no agent's or sibling's number is as large.
+ROUND = 2**30
+
 # Second part of a state's key, `(seed, purpose, episode)`. Evaluation draws from streams of its own, where the third part is the
 # item's position, so that every evaluation of an item draws the same numbers; so does play through `reset` and `step`.
 TRAINING, EVALUATION, PLAY = range(3)

@@ -99,7 +99,7 @@ MAKERS = {
     "learners.phases": {"env", "task"},
     "learners.actor_critic.trainers": {"env"},
     "learners.preference.trainers": {"env"},
-    "learners.evaluation": {"env"},
+    "learners.evaluation": {"env", "protocols"},
     "learners.preference.distributions": {"env"},  # asks an env for the range of its rewards
 }
 """Modules that run or build an env, and what else they read for it."""

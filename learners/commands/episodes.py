@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from learners import credit
 from learners.commands.display import number, print_table
-from learners.evaluation import by_episode, evaluation_metrics
+from learners.evaluation import by_episode, evaluation_metrics, item_of, pass_at_k, solved_by_item
 from learners.report import readable, show_completions
 from llm_envs.types import AgentID, EnvStep
 
@@ -22,11 +22,11 @@ _CHARACTERS = 160
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over episodes.
+    """A mean over items.
 
     Attributes:
-        mean: of the episodes' values.
-        standard_error: sample standard deviation / √episodes; None for a single one.
+        mean: of the items' values.
+        standard_error: sample standard deviation / √items; None for a single one.
     """
 
     mean: float
@@ -37,7 +37,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and standard error of one value an episode."""
+    """Mean and standard error of one value an item."""
     mean = credit.mean(values)
     if len(values) < 2:
         return Estimate(mean, None)
@@ -45,19 +45,44 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, math.sqrt(variance / len(values)))
 
 
-def episode_returns(steps: Sequence[EnvStep]) -> list[float]:
-    """Undiscounted return of each episode, averaged over its agents."""
-    return [
-        math.fsum(reward for step in episode for reward in step.rewards.values()) / len(episode[0].rewards)
-        for episode in by_episode(steps)
-    ]
+def episode_estimate(steps: Sequence[EnvStep], value: Callable[[list[EnvStep]], float]) -> Estimate:
+    """Mean and standard error of a value of episodes. Those on one item are not independent: their mean counts once."""
+    by_item: dict[int, list[float]] = {}
+    for episode in by_episode(steps):
+        by_item.setdefault(item_of(episode), []).append(value(episode))
+    return estimate([credit.mean(values) for values in by_item.values()])
+
+
+def return_of(episode: Sequence[EnvStep]) -> float:
+    """Undiscounted return of an episode, averaged over its agents."""
+    return math.fsum(reward for step in episode for reward in step.rewards.values()) / len(episode[0].rewards)
 
 
 def agent_returns(steps: Sequence[EnvStep]) -> dict[AgentID, Estimate]:
     """Each agent's undiscounted return."""
-    agents = list(steps[0].rewards)
-    episodes = by_episode(steps)
-    return {agent: estimate([math.fsum(step.rewards[agent] for step in episode) for episode in episodes]) for agent in agents}
+
+    def of_agent(agent: AgentID) -> Estimate:
+        return episode_estimate(steps, lambda episode: math.fsum(step.rewards[agent] for step in episode))
+
+    return {agent: of_agent(agent) for agent in steps[0].rewards}
+
+
+def pass_rates(steps: Sequence[EnvStep], ks: Sequence[int] | None = None) -> dict[int, float]:
+    """pass@k by k: mean over the items of the unbiased estimate (`learners.evaluation.pass_at_k`).
+
+    Args:
+        steps: of n episodes on each item.
+        ks: at most n each; by default those of 1, 3, 5 and 10 that are.
+
+    Raises:
+        ValueError: for a k above n.
+    """
+    solved = solved_by_item(steps)
+    if solved is None:
+        return {}
+    least = min(map(len, solved.values()))
+    chosen = [k for k in (1, 3, 5, 10) if k <= least] if ks is None else ks
+    return {k: credit.mean([pass_at_k(len(found), sum(found), k) for found in solved.values()]) for k in chosen}
 
 
 def shared(steps: Sequence[EnvStep]) -> bool:
@@ -68,11 +93,11 @@ def shared(steps: Sequence[EnvStep]) -> bool:
 def evaluation_rows(steps: Sequence[EnvStep], num_turns: int) -> list[tuple[str, str]]:
     """Names and values of an evaluation: the return, each agent's if they differ, turns if several can be, rewards and terms."""
     episodes = by_episode(steps)
-    rows = [("return", str(estimate(episode_returns(steps))))]
+    rows = [("return", str(episode_estimate(steps, return_of)))]
     if not shared(steps):
         rows += [(f"return of {agent}", str(value)) for agent, value in agent_returns(steps).items()]
     if num_turns > 1:
-        rows.append(("turns", str(estimate([float(len(episode)) for episode in episodes]))))
+        rows.append(("turns", str(episode_estimate(steps, lambda episode: float(len(episode))))))
     # With one turn the reward is the return.
     hidden = ("expected_return",) if num_turns > 1 else ("expected_return", "reward_mean")
     rows += [(name, number(value)) for name, value in evaluation_metrics(steps).items() if not name.endswith(hidden)]
@@ -80,11 +105,6 @@ def evaluation_rows(steps: Sequence[EnvStep], num_turns: int) -> list[tuple[str,
     rows.append(("completions cut at the limit", f"{100 * sum(limit) / len(limit):.0f} %"))
     rows.append(("episodes", str(len(episodes))))
     return rows
-
-
-def show_evaluation(console: Console, steps: Sequence[EnvStep], num_turns: int) -> None:
-    """Print an evaluation as a table."""
-    print_table(console, evaluation_rows(steps, num_turns), ("", "mean ± standard error"))
 
 
 def show_comparison(console: Console, before: Sequence[EnvStep], after: Sequence[EnvStep], num_turns: int) -> None:

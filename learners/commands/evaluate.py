@@ -17,8 +17,10 @@ from learners.commands.options import Option, dataclass_options
 from learners.commands.parsing import Parsed, first_look, leading_words, parse
 from learners.commands.settings import MAIN_ENV
 from learners.commands.targets import env_of_team, env_options, find_env, open_sections
+from learners.metering import Usage, metered, total_usage
 from learners.run_folder import AGENTS_FOLDER, CONFIG_FILE
 from llm_envs.env import BranchingEnv
+from llm_envs.protocols import PROTOCOLS
 from llm_envs.registry import EnvSpec
 from llm_envs.types import AgentID, EnvStep, Policy
 
@@ -42,7 +44,12 @@ class EvaluateOptions:
         prompt_overflow: `error` or `truncate_left` for prompts that leave no room.
         seed: of the draws. With a run's own, items, batch and sampling the result is that of the run's last evaluation.
         tokenizer: one for all agents or one for each; by default each model's own.
-        centralized: one model writes every agent's text.
+        protocol: `parallel`: all agents write at once. `pipeline`: one after another, reading what was written before.
+            `discussion`: all draft, read the drafts and write again. `single`: one model writes every agent's text. By default
+            what the run was trained with; `parallel` for bare models.
+        num_completions: episodes on each item; the r-th draws with the seed + r.
+        pass_at: each k of pass@k, where the env says whether an answer is solved; by default those of 1, 3, 5, 10 that
+            `num_completions` allows.
         episodes: how many are printed.
         json: print one JSON object in place of tables.
         threads: threads of torch on a CPU; 0 leaves torch's own choice.
@@ -58,16 +65,22 @@ class EvaluateOptions:
     prompt_overflow: Literal["error", "truncate_left"] | None = None
     seed: int | None = None
     tokenizer: str | Sequence[str] | None = None
-    centralized: bool | None = None
+    protocol: Literal["single", "parallel", "pipeline", "discussion"] | None = None
+    num_completions: int = 1
+    pass_at: Sequence[int] | None = None
     episodes: int = 3
     json: bool = False
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for option, least in (("num_samples", 1), ("batch_size", 1), ("episodes", 0), ("threads", 0), ("seed", 0)):
+        least_values = {"num_samples": 1, "batch_size": 1, "num_completions": 1, "episodes": 0, "threads": 0, "seed": 0}
+        for option, least in least_values.items():
             value = getattr(self, option)
             if value is not None and value < least:
                 raise ValueError(f"--{option} must be at least {least}, got {value}")
+        wrong = [k for k in self.pass_at or () if not 1 <= k <= self.num_completions]
+        if wrong:
+            raise ValueError(f"--pass_at {wrong[0]} must be from 1 to --num_completions, which is {self.num_completions}")
 
 
 @dataclass(frozen=True)
@@ -94,15 +107,31 @@ def run(argv: Sequence[str]) -> int:
     set_threads(options.threads)
     quiet_libraries()
     env = env_of_team(spec, parsed.section("env"))
-    if options.centralized:
+    if options.protocol == "single":
         env = JointAgent(env)
-    policies = _policies(subject, env, options)
+    policies = metered(_policies(subject, env, options))
     steps = _play(env, policies, options)
+    results = _Results(steps, _pass_rates(steps, options), total_usage(policies))
     if options.json:
-        print(json.dumps(_as_json(spec, subject, steps), indent=2, ensure_ascii=False))
+        print(json.dumps(_as_json(spec, subject, options, results), indent=2, ensure_ascii=False))
     else:
-        _show(spec, subject, options, steps, env.num_turns)
+        _show(spec, subject, options, results, env.num_turns)
     return 0
+
+
+@dataclass(frozen=True)
+class _Results:
+    """What is printed.
+
+    Attributes:
+        steps: of all episodes.
+        passes: pass@k by k; empty where the env does not say what is solved.
+        usage: what the policies spent.
+    """
+
+    steps: Sequence[EnvStep]
+    passes: Mapping[int, float]
+    usage: Usage
 
 
 def evaluate_options(env: EnvSpec) -> list[Option]:
@@ -152,8 +181,8 @@ def _filled(options: EvaluateOptions, parsed: Parsed, subject: _Subject) -> Eval
         values["temperature"] = learner["eval_temperature"]
     if "tokenizer" not in parsed.given and subject.config:
         values["tokenizer"] = None  # every agent's folder has its own
-    if "centralized" not in parsed.given:
-        values["centralized"] = learner.get("collaboration_mode") == "centralized"
+    if "protocol" not in parsed.given:
+        values["protocol"] = "single" if learner.get("collaboration_mode") == "centralized" else "parallel"
     return replace(options, **values)
 
 
@@ -185,9 +214,26 @@ def _play(env: BranchingEnv, policies: Mapping[AgentID, Policy], options: Evalua
     items = env.eval_items if options.split == "eval" else env.items
     if items is None:
         raise UsageError("the env has no evaluation items: --split train plays those it trains on")
-    limit = _limit(items, options)
-    _, steps = evaluation_episodes(env, policies, items, num_samples=limit, batch_size=options.batch_size, seed=options.seed or 0)
+    _, steps = evaluation_episodes(
+        env,
+        policies,
+        items,
+        num_samples=_limit(items, options),
+        batch_size=options.batch_size,
+        seed=options.seed or 0,
+        protocol=None if options.protocol == "single" else PROTOCOLS[options.protocol or "parallel"],
+        repeats=options.num_completions,
+    )
     return steps
+
+
+def _pass_rates(steps: Sequence[EnvStep], options: EvaluateOptions) -> dict[int, float]:
+    from learners.commands.episodes import pass_rates
+
+    rates = pass_rates(steps, options.pass_at)
+    if options.pass_at and not rates:
+        raise UsageError("--pass_at needs an env whose reward has the term 'solved'; this one does not say what is solved")
+    return rates
 
 
 def _limit(items: Any, options: EvaluateOptions) -> int:
@@ -200,35 +246,56 @@ def _limit(items: Any, options: EvaluateOptions) -> int:
     return len(items)
 
 
-def _show(spec: EnvSpec, subject: _Subject, options: EvaluateOptions, steps: Sequence[EnvStep], num_turns: int) -> None:
-    from learners.commands.episodes import show_episodes, show_evaluation
+def _show(spec: EnvSpec, subject: _Subject, options: EvaluateOptions, results: _Results, num_turns: int) -> None:
+    from learners.commands.display import number, print_table
+    from learners.commands.episodes import evaluation_rows, show_episodes
 
     sampling = ", ".join(f"{name} {'none' if getattr(options, name) is None else getattr(options, name)}" for name in _SAMPLING)
     out = console()
-    out.print(f"{spec.id}: {', '.join(dict.fromkeys(subject.models))}", style="bold", soft_wrap=True)
+    out.print(f"{spec.id}: {', '.join(dict.fromkeys(subject.models))}, {options.protocol}", style="bold", soft_wrap=True)
     out.print(f"{options.split} items, seed {options.seed}, {sampling}")
     out.print()
-    show_evaluation(out, steps, num_turns)
+    rows = evaluation_rows(results.steps, num_turns)
+    rows += [(f"pass@{k}", number(rate)) for k, rate in results.passes.items()]
+    rows += [(f"{name} an episode", number(value)) for name, value in _spent(results).items()]
+    print_table(out, rows, ("", "mean ± standard error"))
     if options.episodes:
         out.print()
-        show_episodes(out, steps, options.episodes)
+        show_episodes(out, results.steps, options.episodes)
 
 
-def _as_json(spec: EnvSpec, subject: _Subject, steps: Sequence[EnvStep]) -> dict[str, Any]:
-    from learners.commands.episodes import agent_returns, episode_returns, estimate
+def _spent(results: _Results) -> dict[str, float]:
+    """What an episode cost on average."""
+    from learners.evaluation import by_episode
+
+    episodes, usage = len(by_episode(results.steps)), results.usage
+    return {
+        "texts": usage.completions / episodes,
+        "prompt tokens": usage.prompt_tokens / episodes,
+        "completion tokens": usage.completion_tokens / episodes,
+        "seconds of generation": usage.seconds / episodes,
+    }
+
+
+def _as_json(spec: EnvSpec, subject: _Subject, options: EvaluateOptions, results: _Results) -> dict[str, Any]:
+    from learners.commands.episodes import agent_returns, episode_estimate, return_of
     from learners.evaluation import by_episode, evaluation_metrics
 
+    steps = results.steps
     episodes = by_episode(steps)
-    total = estimate(episode_returns(steps))
+    total = episode_estimate(steps, return_of)
     return {
         "env": spec.id,
         "models": list(subject.models),
+        "protocol": options.protocol,
         "episodes": len(episodes),
         "return_mean": total.mean,
         "return_standard_error": total.standard_error,
         "agent_returns": {agent: value.mean for agent, value in agent_returns(steps).items()},
         "turns_mean": sum(map(len, episodes)) / len(episodes),
         "metrics": evaluation_metrics(steps),
+        "pass_at": {str(k): rate for k, rate in results.passes.items()},
+        "cost_per_episode": {name.replace(" ", "_"): value for name, value in _spent(results).items()},
     }
 
 

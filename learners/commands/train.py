@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 
 from learners.commands.display import console, number, option_help
-from learners.commands.episodes import episode_returns, estimate, show_changes, show_comparison
+from learners.commands.episodes import episode_estimate, return_of, show_changes, show_comparison
 from learners.commands.errors import UsageError, bad_input
 from learners.commands.files import to_yaml
 from learners.commands.libraries import quiet_libraries, set_threads
@@ -186,9 +186,10 @@ def _evaluate(trainer: Any, label: str, out: Console) -> list[EnvStep]:
 
 
 def _told(steps: Sequence[EnvStep], label: str, out: Console) -> list[EnvStep]:
+    from learners.evaluation import by_episode
+
     if steps:
-        returns = episode_returns(steps)
-        out.print(f"{label}: {estimate(returns)} (mean return of {len(returns)} items)", style="bold")
+        out.print(f"{label}: {episode_estimate(steps, return_of)} (mean return of {len(by_episode(steps))} items)", style="bold")
     return list(steps)
 
 

@@ -65,6 +65,10 @@ def task(*, rows: int = 4, wrong: bool = False):
 def failing(first, second):
     raise RuntimeError("no\\nreward")
 
+def solving():
+    """Everything is right."""
+    return Task(reward={"solved": lambda first, second: [1.0] * len(first)}, items=[{"prompt": "say a"}, {"prompt": "say b"}])
+
 def flat():
     """Pays all alike."""
     return Task(reward=lambda first, second: [1.0] * len(first), items=[{"prompt": "say a"}])
@@ -527,6 +531,37 @@ def test_evaluating_models_by_name(capsys):
     assert "matching-v0: tiny-random" in shown
     assert "turns" in shown
     assert "turn_2/reward_mean" in shown
+
+
+def test_protocols_answers_and_costs(capsys):
+    """Two drafts and two answers of 3 tokens make a discussion; the same seed gives a pipeline's first agent its parallel text."""
+    words = ["--env", "own_task:solving", "--split", "train", "--num_samples", "2", "--max_new_tokens", "3", "--json"]
+    results = {}
+    for protocol, texts in (("parallel", 2), ("pipeline", 2), ("discussion", 4), ("single", 1)):
+        assert main(["evaluate", "tiny-random", *words, "--protocol", protocol, "--num_completions", "3"]) == 0
+        results[protocol] = json.loads(capsys.readouterr().out)
+        assert results[protocol]["episodes"] == 6
+        cost = results[protocol]["cost_per_episode"]
+        assert cost["texts"] == texts
+        assert texts <= cost["completion_tokens"] <= 3 * texts
+        assert cost["seconds_of_generation"] > 0
+        assert results[protocol]["pass_at"] == {"1": 1.0, "3": 1.0}  # solved whatever is written
+    reading = {name: result["cost_per_episode"]["prompt_tokens"] for name, result in results.items()}
+    assert reading["parallel"] < reading["pipeline"] < reading["discussion"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--pass_at 2", "--pass_at 2 must be from 1 to --num_completions, which is 1"),
+        ("--num_completions 0", "--num_completions must be at least 1"),
+        ("--num_completions 2 --pass_at 2 --env matching-v0 --num_samples 1", "does not say what is solved"),
+        ("--protocol chat", "protocol"),
+    ],
+)
+def test_evaluations_that_cannot_be(words, message, capsys):
+    assert main(["evaluate", "tiny-random", *words.split()]) != 0
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 # ---- envs and check ----
