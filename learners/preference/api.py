@@ -59,13 +59,14 @@ class EndpointPolicy:
     Args:
         options: of the endpoint, with a URL.
         sampling: how the endpoint is asked to draw.
+        warn: say once that answers are missing; whoever looks at every answer need not.
 
     Raises:
         ValueError: options that cannot work, or an environment variable they name is missing.
         ImportError: without the extra `api`.
     """
 
-    def __init__(self, options: EndpointOptions, sampling: SamplingConfig) -> None:
+    def __init__(self, options: EndpointOptions, sampling: SamplingConfig, *, warn: bool = True) -> None:
         options.check_endpoint_options()
         if options.comparator_api_url is None:
             raise ValueError("comparator_api_url must be given for comparator_policy='api'")
@@ -74,7 +75,7 @@ class EndpointPolicy:
         self.options, self.sampling = options, sampling
         self.num_failed: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._warned = False
+        self._warned = not warn
 
     def __repr__(self) -> str:
         return f"EndpointPolicy({self.options.endpoint_format} at {shown_url(self.options.comparator_api_url or '')})"
