@@ -30,6 +30,8 @@ _BUILT_IN: dict[str, str] = {
     "matching-v0": "llm_envs.tasks.matching:task",
     "split-v0": "llm_envs.tasks.split:task",
     "length-ratio-v0": "llm_envs.tasks.length_ratio:task",
+    "bfcl-parallel-v0": "llm_envs.tasks.tool_use.parallel:task",
+    "bfcl-multiturn-v0": "llm_envs.tasks.tool_use.multiturn:task",
 }
 
 # Other people's environments: `<prefix>:<name>` is made by a function of the name and options.

@@ -35,7 +35,8 @@ class Task:
         name: shown in messages and `metadata`.
         max_prompt_length: longest observation, in characters.
         max_completion_length: longest action of the action space, in characters.
-        reference: `f(item)` → one text for each agent; played in every turn they earn the most on this row. For tests and audits.
+        reference: `f(item)` → for each agent one text, played in every turn, or its texts turn by turn; they earn the most on this
+            row. For tests and audits.
 
     Raises:
         ValueError, TypeError: naming the option, its value and what is expected.
@@ -53,7 +54,7 @@ class Task:
     name: str = "task"
     max_prompt_length: int = 2**20
     max_completion_length: int = 2**20
-    reference: Callable[[Item], Sequence[str]] | None = None
+    reference: Callable[[Item], Sequence[str | Sequence[str]]] | None = None
 
     def __post_init__(self) -> None:
         for option in ("num_turns", "max_prompt_length", "max_completion_length"):

@@ -12,8 +12,8 @@ from llm_envs.task import has_length
 from llm_envs.testing.scripted import ScriptedPolicy
 from llm_envs.types import AgentID, Item, Policy, State, Transition
 
-Reference = Callable[[Item], Sequence[str]]
-"""Row → one text for each agent that together earn the most."""
+Reference = Callable[[Item], "Sequence[str | Sequence[str]]"]
+"""Row → for each agent a text, or its texts turn by turn, that together earn the most."""
 
 CHARACTERS = string.ascii_lowercase + string.digits + " .,\n"
 
@@ -48,11 +48,36 @@ def reference_of(env: BranchingEnv) -> Reference | None:
 
 
 def reference_team(env: BranchingEnv, reference: Reference, item: Item) -> dict[AgentID, ScriptedPolicy]:
-    """A team that plays the reference solution of this row in every turn."""
-    texts = list(reference(item))
-    if len(texts) != len(env.possible_agents) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"reference must give one text for each of {', '.join(env.possible_agents)}, got {texts!r}")
-    return {agent: ScriptedPolicy([text]) for agent, text in zip(env.possible_agents, texts, strict=True)}
+    """A team that plays the reference solution of this row.
+
+    Raises:
+        ValueError: if it does not give a text, or texts, for each agent.
+    """
+    scripts = reference_scripts(env, reference, item)
+    return {agent: _by_turn(script) for agent, script in scripts.items()}
+
+
+def reference_scripts(env: BranchingEnv, reference: Reference, item: Item) -> dict[AgentID, tuple[str, ...]]:
+    """What each agent writes in the turns of the reference solution, in order; the last text again in later turns.
+
+    Raises:
+        ValueError: if it does not give a text, or texts, for each agent.
+    """
+    given = list(reference(item))
+    scripts = [(texts,) if isinstance(texts, str) else tuple(texts) for texts in given]
+    if len(scripts) != len(env.possible_agents) or not all(
+        texts and all(isinstance(text, str) for text in texts) for texts in scripts
+    ):
+        agents = ", ".join(env.possible_agents)
+        raise ValueError(
+            f"reference must give one text for each of {agents}, got {given!r}; several turns' texts are a list of texts"
+        )
+    return dict(zip(env.possible_agents, scripts, strict=True))
+
+
+def _by_turn(script: tuple[str, ...]) -> ScriptedPolicy:
+    # The key of a sample is (seed, purpose, episode, branch, branch, …, agent): its length says the turn.
+    return ScriptedPolicy(lambda prompt, k, key: script[min(len(key) - 4, len(script) - 1)])
 
 
 def random_text(prompt: str, k: int, key: Path) -> str:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from llm_envs.env import BranchingEnv
-from llm_envs.testing.episodes import reference_of
+from llm_envs.testing.episodes import reference_of, reference_scripts
 from llm_envs.types import AgentID
 
 PROBES = ("", " ", "yes", "naïve ☃ 猫 👩‍🚀\n\ttwo lines", "\x00", "word " * 400)
@@ -69,7 +69,8 @@ def actions(env: ParallelEnv, observations: Mapping[AgentID, Any], episode: int,
     """A joint action, the same for the same numbers: random ones, odd texts, and the reference solution in every third episode."""
     reference = reference_of(env) if isinstance(env, BranchingEnv) else None
     if reference is not None and isinstance(env, BranchingEnv) and episode % 3 == 2:
-        return dict(zip(env.possible_agents, reference(env.snapshot().item), strict=True))
+        scripts = reference_scripts(env, reference, env.snapshot().item)
+        return {agent: texts[min(turn, len(texts) - 1)] for agent, texts in scripts.items()}
     joint: dict[AgentID, Any] = {}
     for number, agent in enumerate(env.possible_agents):
         space = env.action_space(agent)

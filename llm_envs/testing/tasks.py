@@ -11,6 +11,7 @@ from llm_envs.rewards import RewardError
 from llm_envs.task import Task
 from llm_envs.testing.compare import difference
 from llm_envs.testing.conformance import ConformanceError
+from llm_envs.testing.episodes import reference_scripts
 from llm_envs.testing.subject import PROBES
 from llm_envs.transitions import TransitionError
 from llm_envs.types import Item, JointAction, State
@@ -77,10 +78,11 @@ def _joint_actions(env: TaskEnv, state: State) -> list[JointAction]:
     joint.append({agent: str(state.observations[agent]) for agent in agents})
     joint.append({agent: PROBES[number % 3] for number, agent in enumerate(agents)})
     if env.task.reference is not None:
-        texts = list(env.task.reference(state.item))
-        if len(texts) != len(agents):
-            raise ConformanceError(f"reference must give one text for each of {', '.join(agents)}, got {texts!r}")
-        joint.append(dict(zip(agents, texts, strict=True)))
+        try:
+            scripts = reference_scripts(env, env.task.reference, state.item)
+        except ValueError as error:
+            raise ConformanceError(str(error)) from error
+        joint.append({agent: texts[min(state.turn, len(texts) - 1)] for agent, texts in scripts.items()})
     return joint
 
 
