@@ -1,1 +1,1 @@
-"""Tool use in teams: parallel calls of one request (`bfcl-parallel-v0`), API classes that are really called (`bfcl-multiturn-v0`)."""
+"""Tool use: parallel calls of one request (`bfcl-parallel-v0`), API classes that are called in turns (`bfcl-multiturn-v0`)."""

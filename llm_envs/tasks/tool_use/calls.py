@@ -163,8 +163,8 @@ def _python_call(node: ast.expr) -> Call:
         raise NoCallError(f"no call: {type(node).__name__}")
     arguments: dict[str, Any] = {}
     for given in node.keywords:
-        if given.arg is None:
-            raise NoCallError("** in a call")
+        if given.arg is None or given.arg in arguments:
+            raise NoCallError("** in a call, or an argument given twice")
         arguments[given.arg] = _value(given.value)
     return Call(_name(node.func), arguments, tuple(_value(value) for value in node.args))
 

@@ -1,6 +1,6 @@
-"""Which calls are right: the rules of the Berkeley Function Calling Leaderboard (BFCL) for values, calls, and sets of parallel calls.
+"""Which calls are right: the rules of the Berkeley Function Calling Leaderboard (BFCL) for values, calls, and parallel calls.
 
-A gold call lists, for each parameter, the values that are allowed; an empty text among them says that the parameter may be left out.
+A gold call lists, for each parameter, the values that are allowed; an empty text among them says that it may be left out.
 """
 
 from __future__ import annotations

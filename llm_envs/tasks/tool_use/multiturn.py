@@ -1,4 +1,4 @@
-"""`bfcl-multiturn-v0`: agents that each own an API class serve a user over several turns; calls are really run, and change state."""
+"""`bfcl-multiturn-v0`: agents that each own an API class serve a user over several turns; their calls are run, and change state."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from llm_envs.tasks.tool_use.episode import (
 )
 from llm_envs.tasks.tool_use.multiturn_rows import sources
 from llm_envs.tasks.tool_use.parallel import of_categories
+from llm_envs.tasks.tool_use.simulators import api_functions
 from llm_envs.types import AgentID, Item, State
 
 RESPONSES, TURNS, SOLVED = 0.25, 0.25, 0.5
@@ -48,17 +49,17 @@ def task(
     their responses. It writes calls, one a line, and `done` if its part of the user's request is finished or `wait` to see the
     others' results first. One turn of the environment is one such step. A user's turn ends when no agent goes on (`episode`), after
     `steps_per_turn` steps at the latest; then the user speaks again. Within a step the calls of all agents are run in the order of
-    their numbers, which are their places in the text or are written in front (`3: call()`); of equal ones in the order of the agents.
+    their numbers, which are their places in the text or are written in front (`3: call()`); equal ones in the order of the agents.
 
     A user's turn is judged when it ends, by the rules of the Berkeley Function Calling Leaderboard: every simulator has the public
     attributes that the gold calls lead to, and all of the gold responses are among the team's responses so far. Turns without gold
     calls are not judged. With T judged turns the terms are, in the step in which a turn ends, `responses` (share of the gold
-    responses, over T; counts 0.25) and `turns` (right by both rules, over T; 0.25), and in the last step `solved` (all turns right:
-    the benchmark's own score; 0.5). Logged only: `state` (gold state, over T), `format` (share of agents whose whole text is calls),
-    `refused` (calls of functions that are not the agent's, or too many).
+    responses, over T; counts 0.25) and `turns` (right by both rules, over T; 0.25), and in the last step `solved` (all turns
+    right: the benchmark's own score; 0.5). Logged only: `state` (gold state, over T), `format` (share of agents whose whole text
+    is calls), `refused` (calls of functions that are not the agent's, or too many).
 
-    Range: rewards and returns in [0, 1], shared by the team; the return is 1 only if every turn is right. The number of turns of the
-    environment differs from row to row: at most `steps_per_turn` times the user's turns.
+    Range: rewards and returns in [0, 1], shared by the team; the return is 1 only if every turn is right. How many turns the
+    environment has differs from row to row: at most `steps_per_turn` times the user's turns.
 
     Args:
         agents: their number (`api_0`, …) or names. Agent i owns class i; with more classes than agents, also class i + n, ….
@@ -106,15 +107,18 @@ def playable(setting: Setting, rows: Sequence[Item]) -> list[Item]:
 
     Raises:
         ImportError: for classes of bfcl-eval without the package.
-        ValueError: for a class nobody knows, a gold call of none of the classes' functions, or if no row is left.
+        ValueError: for a class nobody knows, functions of one name, a gold call of none of the functions, or if no row is left.
     """
     kept = [row for row in rows if setting.fewer_classes != "leave_out" or len(row["involved_classes"]) >= len(setting.agents)]
     if not kept:
-        raise ValueError(
-            f"all {len(rows)} rows have fewer API classes than the {len(setting.agents)} agents: choose fewer_classes='share' or 'idle'"
-        )
+        found = f"all {len(rows)} rows have fewer API classes than the {len(setting.agents)} agents"
+        raise ValueError(f"{found}: choose fewer_classes='share' or 'idle'")
     for row in kept:
         owners = setting.owners(row)
+        described = [function["name"] for api in row["involved_classes"] for function in api_functions(api, setting.apis)]
+        if len(described) > len(owners):
+            twice = next(name for name in owners if described.count(name) > 1)
+            raise ValueError(f"row {row['id']}: several of {', '.join(row['involved_classes'])} have a function {twice!r}")
         for call in (gold_call(text) for turn in row["ground_truth"] for text in turn):
             if call.name not in owners:
                 raise ValueError(f"row {row['id']}: the gold call {call} is of none of {', '.join(row['involved_classes'])}")
@@ -170,9 +174,8 @@ def observe(setting: Setting, agent: int, item: Item, reached: Progress) -> str:
             lines += [f"{setting.agents[ran.agent]} called {ran.call}: {_cut(ran.response, setting)}" for ran in step.ran]
             lines += [f"you wrote what is no call: {_cut(piece, setting)}" for piece in step.rejected[agent]]
     left = setting.steps_per_turn - sum(step.turn == reached.turn for step in reached.steps)
-    return "\n".join(
-        [*lines, "", f"Your team can write {left} more {'time' if left == 1 else 'times'} before the user speaks again."]
-    )
+    times = "once more" if left == 1 else f"{left} more times"
+    return "\n".join([*lines, "", f"Your team can write {times} before the user speaks again."])
 
 
 def _team(
@@ -193,8 +196,9 @@ def _team(
     own = [api for api, docs in functions.items() if any(owners[str(f["name"])] == agent for f in docs)]
     lines += [
         f"You have {' and '.join(own) or 'no functions'}. Only you can call your functions.",
-        "Write one call per line, such as name(parameter='value'), and [] to make none. All of you write at once; the calls are run "
-        "in the order of their numbers, 1, 2, ... from the top of each text, and a number in front, 3: name(), changes it.",
+        "Write one call per line, such as name(parameter='value'), and [] to make none.",
+        "All write at once. Calls are run in the order of their numbers: 1, 2, ... from the top of each text, unless a number "
+        "stands in front, as in 3: name().",
         "Then write done if your part of the user's request is finished, or wait to see the others' results first.",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Rows of `bfcl-multiturn-v0`: what a user says turn by turn, API classes with their initial state, and the gold calls of each turn."""
+"""Rows of `bfcl-multiturn-v0`: what a user says turn by turn, API classes with their initial state, gold calls of each turn."""
 
 from __future__ import annotations
 

@@ -39,15 +39,15 @@ def task(
     """Agents share out the function calls that one request needs: each call once, none too many.
 
     Every agent reads the request and the functions' descriptions, and writes calls, `name(parameter=value)` one a line, or `[]`.
-    Nobody sees the others' calls; all are put together, one agent after the other, and compared with the gold calls by the rules of
-    the Berkeley Function Calling Leaderboard (`matching`): order does not matter, an argument whose allowed values hold an empty text
-    may be left out.
+    Nobody sees the others' calls; all are put together, one agent after the other, and compared with the gold calls by the rules
+    of the Berkeley Function Calling Leaderboard (`matching`): order does not matter, and an argument may be left out if its allowed
+    values hold an empty text.
 
-    Terms: `names` (F1 of the functions' names, counts 0.15), `arguments` (right arguments of the matched calls over the larger number
-    of calls, 0.35), `solved` (as many calls as gold ones, each of them right, and nothing that is no call: 0.5). Logged only:
-    `format` (share of agents whose whole text is calls), `overlap` (calls that another agent makes too, over the gold's number),
-    `idle` (share of agents without a call), `first_fit` (solved by the benchmark's own matching of
-    calls, which depends on their order and rarely misses a right answer).
+    Terms: `names` (F1 of the functions' names, counts 0.15), `arguments` (right arguments of the matched calls over the larger
+    number of calls, 0.35), `solved` (as many calls as gold ones, each of them right, and nothing that is no call: 0.5), and
+    `even_split` (below). Logged only: `format` (share of agents whose whole text is calls), `overlap` (calls that another agent
+    makes too, over the gold's number), `idle` (share of agents without a call), `first_fit` (solved by the benchmark's own matching
+    of calls, which depends on their order and rarely misses a right answer).
 
     With `scoring="reference"` a turn earns by the formulas of the reference system (`flat_scoring`): at most 1.10, and 1.20 on
     flattened multi-turn rows.
@@ -60,8 +60,8 @@ def task(
             `odd_even`: every n-th call in the order in which the request speaks of them; `split_by_order`: one of n consecutive
             parts in that order. None tells how many calls there are or in which order the gold has them.
         scoring: `official` or `reference`.
-        even_split: part of the 0.5 for a solved request that is paid only as far as the calls are split evenly; in [0, 0.5]. A wrong
-            answer earns nothing for its split.
+        even_split: part of the 0.5 for a solved request that is paid only as far as the calls are split evenly; in [0, 0.5]. A
+            wrong answer earns nothing for its split.
         source: `builtin` (rows of our own), `package` (bfcl-eval), `path`, `hub`.
         path: file of rows, or a data set's name on the hub.
         categories: which rows. Of the package `parallel` and `parallel_multiple` unless given; also `live_parallel`,
@@ -130,7 +130,7 @@ def _all_ordered(rows: Sequence[Item]) -> bool:
     ordered = {bool(row.get("ordered")) for row in rows}
     if len(ordered) > 1:
         raise ValueError(
-            "scoring='reference' has one formula for parallel rows and one for flattened turns: choose categories of one kind"
+            "scoring='reference' has different formulas for parallel rows and flattened turns: choose one kind of rows"
         )
     return ordered.pop()
 

@@ -66,9 +66,9 @@ def package_rows(categories: Sequence[str]) -> list[Item]:
 def parallel_row(row: Item) -> Item:
     """A row in the form of the task.
 
-    It has either the benchmark's fields (`question`, `function`, `ground_truth`, `id`) or those of the hub's data set (`user_prompt`
-    or `prompt`, `official_category`). Functions and gold calls may be JSON texts. Fields of nested mappings that are None are what
-    data libraries fill in, and are dropped.
+    It has either the benchmark's fields (`question`, `function`, `ground_truth`, `id`) or those of the hub's data set
+    (`user_prompt` or `prompt`, `official_category`). Functions and gold calls may be JSON texts. Fields of nested mappings that are
+    None are what data libraries fill in, and are dropped.
 
     Raises:
         KeyError: without a field.

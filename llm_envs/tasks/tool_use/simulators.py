@@ -1,4 +1,4 @@
-"""API simulators of an episode: built from the row's initial configuration, called by name with literals, compared by their attributes.
+"""API simulators of an episode: built from the row's configuration, called by name with literals, compared by their attributes.
 
 Nothing of a completion is evaluated. Calls reach the documented methods of the row's classes and nothing else.
 """
