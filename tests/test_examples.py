@@ -17,6 +17,11 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 # What each example prints among other things.
 PRINTED = {
     "own_task.py": ["rules hold for the environment", "reference             1", "agent_1 writes | I take 6"],
+    "tool_use.py": [
+        "write 2 more times before the user speaks again.",
+        "reward: 1\n",
+        "reference             1         1         1",
+    ],
     "own_reward.py": ["step 1: 1.00 -> 2.00 (ratio 1, topic 1)", "step 3: 1.00 -> 1.00 (ratio 1, topic 0)"],
     "length_ratio.py": ["evaluation reward:", "tell me about the sea.", "agent_1 (", "metrics: runs"],
     "own_learner.py": ["agreement in evaluation:"],

@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import re
+from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +20,7 @@ from llm_envs.tasks.tool_use.calls import Call, Parsed, parse_calls, render_call
 from llm_envs.tasks.tool_use.matching import arguments_right, call_fits, call_key, compare, f1, gold_call, standard, value_fits
 from llm_envs.tasks.tool_use.parallel import evenness, judge_official, task
 from llm_envs.tasks.tool_use.parallel_rows import parallel_row
+from llm_envs.testing import audit_rewards
 
 LAMP = {
     "name": "light.set",
@@ -487,3 +491,21 @@ def test_without_the_package_the_error_says_how_to_install_it(monkeypatch):
         bfcl.rows("parallel")
     with pytest.raises(ValueError, match=r"categories of bfcl-parallel-v0 are parallel, .*, got 'java'"):
         task(source="package", categories=["java"])
+
+
+def test_the_pages_tables_are_true():
+    page = (Path(__file__).parents[2] / "docs" / "tasks" / "tool_use.md").read_text(encoding="utf-8")
+    row = next(row for row in task(eval_share=0).items if row["id"] == "own-timers")
+    both = "timer.start(minutes=8)\ntimer.start(minutes=25)"
+    shown = re.findall(r"^\| (`timer.*?`|both calls) \| (.*?) \| ([\d/]+) \| ([\d/]+) \| (\d) \| ([\d.]+) \|$", page, re.MULTILINE)
+    assert len(shown) == 6
+    for one, two, *values in shown:
+        reward, terms = earned([both if text == "both calls" else text.strip("`") for text in (one, two)], row)
+        said = [float(Fraction(value)) for value in values]
+        assert [terms["names"], terms["arguments"], terms["solved"], reward] == [pytest.approx(value) for value in said]
+    careless = page.split("## What careless teams earn")[1]
+    for column, name in ((1, "bfcl-parallel-v0"), (2, "bfcl-multiturn-v0")):
+        audit = audit_rewards(llm_envs.make(name))
+        for line in re.findall(r"^\| ([eor].*?) \| ([\d.]+) \| ([\d.]+) \|$", careless, re.MULTILINE):
+            for team in re.sub(r" \(.*?\)", "", line[0]).replace("one agent silent", "one silent").split(", "):
+                assert round(audit[team].mean, 2) == float(line[column]), (name, team)

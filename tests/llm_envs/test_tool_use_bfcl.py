@@ -289,7 +289,7 @@ def test_folders_that_are_copied_into_each_other_fill_the_simulator():
 def test_deep_folders_differ_without_failing():
     files, other = world("multi_turn_base", "GorillaFileSystem"), world("multi_turn_base", "GorillaFileSystem")
     for one, last in ((files, "b"), (other, "c")):
-        for name in ["a"] * 600 + [last]:
+        for name in ["a"] * 250 + [last]:
             one.run(Call("mkdir", {"dir_name": name}))
             one.run(Call("cd", {"folder": name}))
     assert not files.same_as(other)

@@ -28,6 +28,9 @@ from llm_envs.types import AgentID, Item, State
 RESPONSES, TURNS, SOLVED = 0.25, 0.25, 0.5
 """What the terms count."""
 
+SHOWN_PIECES, SHOWN = 3, 100
+"""How many pieces of text that are no call an agent is shown of its own, and how many characters of each."""
+
 
 def task(
     *,
@@ -171,8 +174,10 @@ def observe(setting: Setting, agent: int, item: Item, reached: Progress) -> str:
         lines += _said(item, turn)
         for number, step in enumerate((step for step in reached.steps if step.turn == turn), start=1):
             lines.append(f"(step {number})")
-            lines += [f"{setting.agents[ran.agent]} called {ran.call}: {_cut(ran.response, setting)}" for ran in step.ran]
-            lines += [f"you wrote what is no call: {_cut(piece, setting)}" for piece in step.rejected[agent]]
+            lines += [
+                f"{setting.agents[ran.agent]} called {ran.call}: {_cut(ran.response, setting.max_response)}" for ran in step.ran
+            ]
+            lines += [f"you wrote what is no call: {_cut(piece, SHOWN)}" for piece in step.rejected[agent][:SHOWN_PIECES]]
     left = setting.steps_per_turn - sum(step.turn == reached.turn for step in reached.steps)
     times = "once more" if left == 1 else f"{left} more times"
     return "\n".join([*lines, "", f"Your team can write {times} before the user speaks again."])
@@ -211,8 +216,8 @@ def _said(item: Item, turn: int) -> list[str]:
     return [f"{message['role']}: {message['content']}" for message in messages]
 
 
-def _cut(text: str, setting: Setting) -> str:
-    return text if len(text) <= setting.max_response else f"{text[: setting.max_response]}… ({len(text)} characters)"
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
 # ---- what they earn ----
