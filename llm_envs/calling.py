@@ -158,6 +158,30 @@ def keyword_options(function: Callable[..., Any]) -> Options:
     return Options(defaults, open_ended=any(p.kind is p.VAR_KEYWORD for p in parameters))
 
 
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, tuple[Any, Any]]:
+    """Each parameter's annotation and default, `REQUIRED` without one; a text where the annotation is written as one.
+
+    Raises:
+        TypeError: if its signature cannot be read.
+    """
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError as error:
+        raise TypeError(f"{function_name(function)}: its signature cannot be read; wrap it in a def") from error
+    empty = inspect.Parameter.empty
+    return {name: (one.annotation, REQUIRED if one.default is empty else one.default) for name, one in parameters.items()}
+
+
+def named_arguments(
+    function: Callable[..., Any], positional: Sequence[Any], keywords: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """The arguments of a call by parameter; None if the function cannot be called so."""
+    try:
+        return inspect.signature(function).bind(*positional, **keywords).arguments
+    except TypeError:
+        return None
+
+
 def owned(value: Any) -> Any:
     """A copy of the value that a user's function may keep or change: nested mappings, lists, tuples and sets are copied with it.
 

@@ -394,6 +394,14 @@ def test_own_rows_and_own_apis(tmp_path):
     }
 
 
+def test_parameters_need_a_kind():
+    class Untold:
+        def add(self, number): ...
+
+    with pytest.raises(TypeError, match=r"add: 'number' must be annotated as one of str, int, float, bool"):
+        describe_class(Untold)
+
+
 def test_rows_with_fewer_classes_are_left_out_only_where_asked(tmp_path):
     alone = {**ROW, "id": "s", "involved_classes": ["Planner"], "ground_truth": [["events_on(day='x')"], []]}
     options = saved(tmp_path, ROW, alone)

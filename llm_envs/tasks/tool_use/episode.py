@@ -188,7 +188,7 @@ class Progress:
 
 
 def progress(setting: Setting, item: Item, texts: Sequence[Sequence[str]]) -> Progress:
-    """Where the episode of a row stands after what the agents wrote, step by step. Pure; the last few thousand are remembered."""
+    """Where the episode of a row stands after what the agents wrote, step by step. Pure; the last 256 are remembered."""
     return _progress(setting, json.dumps(item), tuple(tuple(step) for step in texts))
 
 
@@ -196,7 +196,7 @@ def progress(setting: Setting, item: Item, texts: Sequence[Sequence[str]]) -> Pr
 _LOCK = threading.Lock()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _progress(setting: Setting, row: str, texts: Texts) -> Progress:
     with _LOCK:
         return _Replay(setting, json.loads(row)).play(texts)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from datetime import date, timedelta
+from types import FunctionType
 from typing import Any
+
+from llm_envs.calling import REQUIRED, parameters_of
 
 _KINDS = {"str": "string", "int": "integer", "float": "float", "bool": "boolean"}
 
@@ -129,22 +131,23 @@ def describe_class(api: type) -> tuple[Mapping[str, Any], ...]:
     Raises:
         TypeError: for a parameter whose annotation is none of str, int, float, bool.
     """
-    methods = [method for name, method in vars(api).items() if inspect.isfunction(method) and not name.startswith("_")]
+    methods = [one for name, one in vars(api).items() if isinstance(one, FunctionType) and not name.startswith("_")]
     return tuple(_describe(method) for method in methods)
 
 
-def _describe(method: Any) -> Mapping[str, Any]:
-    doc = inspect.getdoc(method) or ""
-    said = dict(line.strip().split(": ", 1) for line in doc.partition("Args:\n")[2].splitlines() if ": " in line)
+def _describe(method: FunctionType) -> Mapping[str, Any]:
+    lines = [line.strip() for line in (method.__doc__ or "").splitlines()]
+    told = lines[lines.index("Args:") + 1 :] if "Args:" in lines else []
+    said = dict(line.split(": ", 1) for line in told if ": " in line)
     properties: dict[str, Any] = {}
     required: list[str] = []
-    for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
-        kind = getattr(parameter.annotation, "__name__", parameter.annotation)
+    for name, (annotation, default) in list(parameters_of(method).items())[1:]:
+        kind = getattr(annotation, "__name__", annotation)
         if kind not in _KINDS:
             raise TypeError(f"{method.__qualname__}: {name!r} must be annotated as one of {', '.join(_KINDS)}, got {kind!r}")
-        default = "" if parameter.default is parameter.empty else f" Default is {parameter.default!r}."
-        properties[name] = {"type": _KINDS[kind], "description": said.get(name, "") + default}
-        if not default:
+        shown = "" if default is REQUIRED else f" Default is {default!r}."
+        properties[name] = {"type": _KINDS[kind], "description": said.get(name, "") + shown}
+        if default is REQUIRED:
             required.append(name)
     parameters = {"type": "dict", "properties": properties, "required": required}
-    return {"name": method.__name__, "description": doc.split("\n\n")[0], "parameters": parameters}
+    return {"name": method.__name__, "description": lines[0] if lines else "", "parameters": parameters}

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import copy
 import decimal
-import inspect
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from llm_envs.calling import named_arguments
 from llm_envs.tasks.tool_use import bfcl
 from llm_envs.tasks.tool_use.calls import Call
 from llm_envs.tasks.tool_use.own_apis import OWN, describe_class
@@ -27,6 +27,9 @@ LARGEST_NUMBER = 10**18
 
 LARGEST_STATE = 20_000
 """Most values a simulator may hold, counted as often as they are reached. (Copying folders into each other doubles them.)"""
+
+CALL_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+"""What a simulator raises for arguments that make no sense: such an error is the answer to the call."""
 
 FAILED = "Error during execution: "
 """What the benchmark's response to a failed call starts with."""
@@ -85,7 +88,7 @@ class World:
             try:
                 _check_size(method, call)
                 response = _as_text(method(*copy.deepcopy(call.positional), **copy.deepcopy(dict(call.arguments))))
-            except Exception as error:  # whatever it is, it is the answer to the call
+            except CALL_ERRORS as error:
                 response = f"{FAILED}{error}"
         self._full = _exceeds(method.__self__, LARGEST_STATE)
         return response
@@ -114,11 +117,8 @@ def _as_text(response: Any) -> str:
 
 
 def _check_size(method: Any, call: Call) -> None:
-    try:
-        arguments = inspect.signature(method).bind(*call.positional, **call.arguments).arguments
-    except TypeError:
-        return  # the call fails by itself, with Python's own words
-    for name, value in arguments.items():
+    # A call that does not fit fails by itself, with Python's own words.
+    for name, value in (named_arguments(method, call.positional, call.arguments) or {}).items():
         for number in _numbers(value):
             limit = LIMITS.get(name, LARGEST_NUMBER)
             if abs(number) > limit:
