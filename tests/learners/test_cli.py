@@ -580,7 +580,7 @@ def test_envs_shows_one_with_options_spaces_and_an_episode(env, capsys):
     shown = capsys.readouterr().out
     for option in find_env(env).options():
         assert f"--env.{option}" in shown
-    assert "agent_0 acts in" in shown
+    assert f"{find_env(env).make().possible_agents[0]} acts in" in shown
     assert "reward:" in shown
 
 

@@ -135,7 +135,7 @@ NAMES = st.sampled_from(["f", "a.b", "class", "get-it", "lambda.x", "ünder"])
 RANGED = [TaskEnv(task(scoring=scoring)) for scoring in ("official", "reference")]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(NAMES, st.dictionaries(st.sampled_from(["a", "from", "b c"]), VALUES, max_size=2)), max_size=3))
 def test_written_calls_are_read_back(pairs):
     """Whatever names and values are, also those that Python's grammar has no place for."""

@@ -276,7 +276,7 @@ JOINT = st.tuples(st.lists(LINES, max_size=3).map("\n".join), st.lists(LINES, ma
 ENV = TaskEnv(task())
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.lists(JOINT, min_size=1, max_size=5))
 def test_branches_do_not_touch_each_other_and_earn_between_0_and_1(joints):
     before = copy.deepcopy(ROW)
