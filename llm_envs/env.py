@@ -18,7 +18,7 @@ from llm_envs.rewards import declared_range, processed
 from llm_envs.seeding import ORDER, PLAY, Path, stream
 from llm_envs.spaces import UnicodeText, clean_text
 from llm_envs.task import Task, agent_names, has_length
-from llm_envs.types import AgentID, Item, JointAction, State, Transition, Turn
+from llm_envs.types import AgentID, Item, JointAction, Rendering, State, Transition, Turn
 
 Observation: TypeAlias = dict[str, str]
 Infos: TypeAlias = dict[AgentID, dict[str, Any]]
@@ -36,7 +36,8 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         items: rows that `reset` and trainers start episodes from.
         eval_items: rows for evaluation, None without.
         name: shown in messages and `metadata`.
-        render_mode: None or "ansi".
+        render_mode: None or one of `render_modes`.
+        render_modes: that `rendered` knows.
         max_prompt_length: of the observation spaces, in characters.
         max_completion_length: of the action spaces, in characters. A longer action is played all the same.
     """
@@ -50,12 +51,13 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         eval_items: Sequence[Item] | Iterable[Item] | None = None,
         name: str = "branching",
         render_mode: str | None = None,
+        render_modes: Sequence[str] = ("ansi",),
         max_prompt_length: int = 2**20,
         max_completion_length: int = 2**20,
     ) -> None:
-        if render_mode not in (None, "ansi"):
-            raise ValueError(f"render_mode must be None or 'ansi', got {render_mode!r}")
-        self.metadata = {"name": name, "render_modes": ["ansi"], "is_parallelizable": True}
+        if render_mode is not None and render_mode not in render_modes:
+            raise ValueError(f"render_mode must be None or {' or '.join(map(repr, render_modes))}, got {render_mode!r}")
+        self.metadata = {"name": name, "render_modes": list(render_modes), "is_parallelizable": True}
         self.possible_agents = list(agent_names(agents))
         self.agents: list[AgentID] = []
         self.num_turns = num_turns
@@ -117,6 +119,10 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
             parts.extend(f"[turn {number}, {agent} writes]\n{turn.actions[agent]}" for agent in self.possible_agents)
         parts.extend(f"[{agent} reads]\n{state.observations[agent]}" for agent in self.possible_agents)
         return "\n\n".join(parts)
+
+    def rendered(self, state: State, mode: str) -> Rendering:
+        """The state drawn in one of the environment's `render_modes`: its text for "ansi"."""
+        return self.global_state(state)
 
     # ---- the PettingZoo face ----
 
@@ -195,9 +201,9 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         self.agents = [] if state.done else list(self.possible_agents)
         return self._observations(state)
 
-    def render(self) -> str | None:
-        """The episode so far as text with `render_mode="ansi"`, else None."""
-        return self.global_state(self._require_state()) if self.render_mode == "ansi" else None
+    def render(self) -> Rendering | None:
+        """The episode so far as `render_mode` says: text with "ansi", an image [H, W, 3] with "rgb_array"; None without a mode."""
+        return None if self.render_mode is None else self.rendered(self._require_state(), self.render_mode)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -320,7 +326,7 @@ class TaskEnv(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
 
     Args:
         task: what to do.
-        render_mode: None or "ansi".
+        render_mode: None, "ansi", or another one of the task's `renderers`.
     """
 
     def __init__(self, task: Task, *, render_mode: str | None = None) -> None:
@@ -333,6 +339,7 @@ class TaskEnv(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
             eval_items=task.eval_items,
             name=task.name,
             render_mode=render_mode,
+            render_modes=tuple(dict.fromkeys(("ansi", *task.renderers))),
             max_prompt_length=task.max_prompt_length,
             max_completion_length=task.max_completion_length,
         )
@@ -345,6 +352,11 @@ class TaskEnv(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
     def reward_range(self) -> tuple[float, float] | None:
         """Lowest and highest raw reward of a turn, where the task's reward declares them (`set_reward_range`)."""
         return declared_range(self.task.reward)
+
+    def rendered(self, state: State, mode: str) -> Rendering:
+        """The state as the task's renderer of this mode draws it; as text where it has none for "ansi"."""
+        renderer = self.task.renderers.get(mode)
+        return super().rendered(state, mode) if renderer is None else renderer(state)
 
     def initial(self, item: Item, key: Path, item_index: int = -1) -> State:
         """The state an episode on this row starts from: every agent's formatted prompt.

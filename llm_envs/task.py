@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from llm_envs.calling import check_arguments
 from llm_envs.formatters import Formatter, Formatters
 from llm_envs.rewards import Reward, RewardProcessor, Rewards
 from llm_envs.transitions import ExternalTransition, Transitions
-from llm_envs.types import AgentID, Item
+from llm_envs.types import AgentID, Item, Rendering, State
 
 # The form PettingZoo's own test asks for; TorchRL groups agents by what stands before the number.
 _AGENT_NAME = re.compile(r"[a-z]+_[0-9]+")
@@ -37,6 +37,8 @@ class Task:
         max_completion_length: longest action of the action space, in characters.
         reference: `f(item)` → for each agent one text, played in every turn, or its texts turn by turn; they earn the most on this
             row. For tests and audits.
+        renderers: by render mode, `f(state)` → what `render` gives: text for "ansi" (without one: prompts and answers so far), an
+            image [H, W, 3] of 8 bits for "rgb_array".
 
     Raises:
         ValueError, TypeError: naming the option, its value and what is expected.
@@ -55,6 +57,7 @@ class Task:
     max_prompt_length: int = 2**20
     max_completion_length: int = 2**20
     reference: Callable[[Item], Sequence[str | Sequence[str]]] | None = None
+    renderers: Mapping[str, Callable[[State], Rendering]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for option in ("num_turns", "max_prompt_length", "max_completion_length"):
@@ -71,6 +74,10 @@ class Task:
             check_arguments(self.reward_processor, "reward_processor", "a reward")
         if self.reference is not None:
             check_arguments(self.reference, "reference", "the item")
+        if not isinstance(self.renderers, Mapping) or not all(isinstance(mode, str) for mode in self.renderers):
+            raise TypeError(f"renderers must be a mapping from render mode to function, got {self.renderers!r}")
+        for mode, renderer in self.renderers.items():
+            check_arguments(renderer, f"renderers[{mode!r}]", "the state")
         check_items("items", self.items)
         if self.eval_items is not None:
             check_items("eval_items", self.eval_items)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from llm_envs.seeding import ENVIRONMENT, Path, stream
 
@@ -22,6 +23,9 @@ Item: TypeAlias = Mapping[str, Any]
 
 JointAction: TypeAlias = Mapping[AgentID, str]
 """One text for every agent."""
+
+Rendering: TypeAlias = str | NDArray[np.uint8]
+"""What an environment draws: text, or an image [H, W, 3]."""
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 

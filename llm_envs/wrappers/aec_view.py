@@ -10,7 +10,7 @@ from gymnasium import spaces
 from pettingzoo import AECEnv
 
 from llm_envs.env import BranchingEnv, Infos
-from llm_envs.types import AgentID
+from llm_envs.types import AgentID, Rendering
 from llm_envs.wrappers.view import View
 
 
@@ -95,7 +95,7 @@ class AECView(AECEnv[AgentID, Any, Any]):
         """The state of the turns played, as text or a view's ids: nothing of the turn that is being written."""
         return self.env.state()
 
-    def render(self) -> str | None:
+    def render(self) -> Rendering | None:
         """As the environment inside."""
         return self.env.render()
 

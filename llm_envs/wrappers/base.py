@@ -10,7 +10,7 @@ from pettingzoo import ParallelEnv
 
 from llm_envs.env import BranchingEnv
 from llm_envs.seeding import Path
-from llm_envs.types import AgentID, Item, JointAction, State, Transition, Turn
+from llm_envs.types import AgentID, Item, JointAction, Rendering, State, Transition, Turn
 
 FRAME = 4096
 """Least characters that the space of a text made of several leaves for what stands around them."""
@@ -43,6 +43,7 @@ class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
             eval_items=env.eval_items,
             name=f"{type(self).__name__}({env})",
             render_mode=env.render_mode,
+            render_modes=env.metadata["render_modes"],
             max_prompt_length=room(env.max_prompt_length),
             max_completion_length=room(env.max_completion_length),
         )
@@ -72,6 +73,10 @@ class Wrapper(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
     def global_state(self, state: State) -> str:
         """The wrapped environment's state as one text."""
         return self.env.global_state(inner_state(state))
+
+    def rendered(self, state: State, mode: str) -> Rendering:
+        """The wrapped environment's state drawn."""
+        return self.env.rendered(inner_state(state), mode)
 
 
 def inner_state(state: State) -> State:

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 
 from llm_envs.env import BranchingEnv
+from llm_envs.types import Rendering
 from llm_envs.wrappers.view import View
 
 
@@ -56,6 +57,6 @@ class SingleAgentEnv(gymnasium.Env[Any, Any]):
         """What a critic may read, partners' texts included: text, or ids of a view."""
         return self.env.state()
 
-    def render(self) -> str | None:  # type: ignore[override]  # text only
-        """The episode so far as text with `render_mode="ansi"`, else None."""
+    def render(self) -> Rendering | None:  # type: ignore[override]  # gymnasium knows lists of frames as well
+        """The episode so far, as the environment inside draws it."""
         return self.env.render()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
 from llm_envs.env import BranchingEnv, Infos
-from llm_envs.types import AgentID
+from llm_envs.types import AgentID, Rendering
 from llm_envs.wrappers.tokens import Vocabulary, checked_length
 
 Returned = tuple[dict[AgentID, Any], dict[AgentID, float], dict[AgentID, bool], dict[AgentID, bool], Infos]
@@ -127,7 +127,7 @@ class View(ParallelEnv[AgentID, Any, Any]):
         """[max_state_tokens] the newest ids of the state as text, padded in front; also after the end."""
         return self.vocabulary.newest(self.env.state(), self.max_state_tokens)
 
-    def render(self) -> str | None:
+    def render(self) -> Rendering | None:
         """As the wrapped environment."""
         return self.env.render()
 
