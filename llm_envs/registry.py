@@ -32,6 +32,8 @@ _BUILT_IN: dict[str, str] = {
     "length-ratio-v0": "llm_envs.tasks.length_ratio:task",
     "bfcl-parallel-v0": "llm_envs.tasks.tool_use.parallel:task",
     "bfcl-multiturn-v0": "llm_envs.tasks.tool_use.multiturn:task",
+    "strbuild-v0": "llm_envs.tasks.building.strbuild:task",
+    "housebuild-v0": "llm_envs.tasks.building.housebuild:task",
 }
 
 # Other people's environments: `<prefix>:<name>` is made by a function of the name and options.
@@ -154,7 +156,7 @@ def make(id: str, /, *, render_mode: str | None = None, **options: Any) -> Paral
 
     Args:
         id: see `list_envs()`; `textarena:<game>` and `reasoning-gym:<data set>` are those packages' environments.
-        render_mode: None or "ansi".
+        render_mode: None, "ansi", or another one of the environment's `metadata["render_modes"]`.
         **options: of its factory; `spec(id).options()` has them. `max_cycles` is another name of `num_turns`.
 
     Raises:

@@ -9,7 +9,7 @@ import numpy as np
 Path: TypeAlias = tuple[int, ...]
 
 # Domains keep streams apart that would otherwise have the same path.
-ENVIRONMENT, SAMPLING, ORDER, UPDATE, PREFERENCE, REPLAY = range(6)
+ENVIRONMENT, SAMPLING, ORDER, UPDATE, PREFERENCE, REPLAY, ROWS = range(7)
 
 # Last part of the key of what a comparator draws, where a policy's ends with an agent: no agent's number is as large.
 COMPARATOR = 2**31

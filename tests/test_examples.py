@@ -23,6 +23,11 @@ PRINTED = {
         "reference             1         1         1",
     ],
     "own_reward.py": ["step 1: 1.00 -> 2.00 (ratio 1, topic 1)", "step 3: 1.00 -> 1.00 (ratio 1, topic 0)"],
+    "building.py": [
+        "strbuild-v0, reference team: 1.000",
+        "housebuild-v0, reference team: 1.000",
+        "Blocks are missing at (2,0) (4,0).",
+    ],
     "length_ratio.py": ["evaluation reward:", "tell me about the sea.", "agent_1 (", "metrics: runs"],
     "own_learner.py": ["agreement in evaluation:"],
     "swap_learner.py": ["magrpo", "mareinforce", "marloo", "maremax"],
