@@ -40,6 +40,7 @@ _BUILT_IN: dict[str, str] = {
 _ADAPTERS: dict[str, str] = {
     "textarena": "llm_envs.adapters.textarena:env",
     "reasoning-gym": "llm_envs.adapters.reasoning_gym:task",
+    "verifiers": "llm_envs.adapters.verifiers:task",
 }
 
 
@@ -155,7 +156,7 @@ def make(id: str, /, *, render_mode: str | None = None, **options: Any) -> Paral
     """The environment of an id, or of `module:function`.
 
     Args:
-        id: see `list_envs()`; `textarena:<game>` and `reasoning-gym:<data set>` are those packages' environments.
+        id: see `list_envs()`; `textarena:<game>`, `reasoning-gym:<data set>` and `verifiers:<taskset>` are those packages'.
         render_mode: None, "ansi", or another one of the environment's `metadata["render_modes"]`.
         **options: of its factory; `spec(id).options()` has them. `max_cycles` is another name of `num_turns`.
 

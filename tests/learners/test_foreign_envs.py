@@ -41,6 +41,16 @@ def test_textarena(learner, options):
 
 
 @pytest.mark.parametrize("team", ["check", "vote"])
+def test_verifiers(team, monkeypatch):
+    pytest.importorskip("verifiers.v1", exc_type=ImportError)
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "llm_envs" / "adapters")
+    assert main(["train", "--env", "verifiers:verifiers-sums", "--env.team", team, "--learner", "magrpo", *QUICK]) == 0
+    terms = {"reward/rewards.correct", "reward/rewards.short", "reward/metrics.letters"}
+    assert all(terms <= set(info) for step in recorded() for info in step["infos"].values())
+    assert main(["evaluate", "run"]) == 0
+
+
+@pytest.mark.parametrize("team", ["check", "vote"])
 def test_reasoning_gym(team):
     pytest.importorskip("reasoning_gym")
     assert main(["train", "--env", "reasoning-gym:leg_counting", "--env.team", team, "--learner", "magrpo", *QUICK]) == 0
