@@ -34,6 +34,8 @@ _BUILT_IN: dict[str, str] = {
     "bfcl-multiturn-v0": "llm_envs.tasks.tool_use.multiturn:task",
     "strbuild-v0": "llm_envs.tasks.building.strbuild:task",
     "housebuild-v0": "llm_envs.tasks.building.housebuild:task",
+    "tldr-v0": "llm_envs.tasks.writing.tldr:task",
+    "arxiv-v0": "llm_envs.tasks.writing.arxiv:task",
 }
 
 # Other people's environments: `<prefix>:<name>` is made by a function of the name and options.
