@@ -28,6 +28,7 @@ PRINTED = {
         "housebuild-v0, reference team: 1.000",
         "Blocks are missing at (2,0) (4,0).",
     ],
+    "writing.py": ["honest                2.82 of 2.98      1.00", "nonsense              2.98 of 2.98      0.00", "- style 0.00"],
     "length_ratio.py": ["evaluation reward:", "tell me about the sea.", "agent_1 (", "metrics: runs"],
     "own_learner.py": ["agreement in evaluation:"],
     "swap_learner.py": ["magrpo", "mareinforce", "marloo", "maremax"],

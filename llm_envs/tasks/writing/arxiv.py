@@ -83,8 +83,9 @@ def method_prompt(item: Item) -> str:
 def _prompt(item: Item, mine: str, gives: str, theirs: str, they_give: str) -> str:
     return (
         f"Read this abstract of a paper.\n\n{item[FIELD]}\n\n"
-        f"The paper's introduction has two paragraphs. Write the {mine} one, which gives {gives}. Another writer gives the {theirs} "
-        f"one, about as long as yours: {they_give}. Do not repeat what belongs there. {KEEP_TO_IT} Give the paragraph only."
+        f"The paper's introduction has two paragraphs. Write the {mine} one, which gives {gives}. Another writer gives the "
+        f"{theirs} one, about as long as yours: {they_give}. Do not repeat what belongs there. {KEEP_TO_IT} "
+        "Give the paragraph only."
     )
 
 
