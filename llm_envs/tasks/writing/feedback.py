@@ -71,7 +71,7 @@ def _levels_in_full(verdict: Verdict, roles: Sequence[str]) -> str:
         "vocabulary": f"it has {found.unique_ratio:.2f} times as many different words",
         "style": f"{found.transitions} kinds of transitions; overlap of both texts {found.jaccard:.2f}",
     }
-    lines = [f"- grounding {verdict.grounding.score:.2f} of 1: together the texts say {found_share(measured['coverage'])}"]
+    lines = [f"- grounding {verdict.grounding.score:.2f} of 1: together the texts say {_found_share(measured['coverage'])}"]
     for role in roles:
         values = ", ".join(f"{name} {measured[f'{name}_{role}']:.2f}" for name in ("recall", *MEASURES))
         lines.append(f"    {role}: {values}")
@@ -79,7 +79,7 @@ def _levels_in_full(verdict: Verdict, roles: Sequence[str]) -> str:
     return "\n".join(["Levels:", *lines])
 
 
-def found_share(coverage: float) -> str:
+def _found_share(coverage: float) -> str:
     """How much of what is wanted of the source was said, in words."""
     return "enough of the source" if coverage == 1.0 else f"{100 * coverage:.0f} % of what is wanted of the source"
 
