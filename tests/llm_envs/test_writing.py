@@ -217,7 +217,7 @@ def test_rows_of_a_data_set(tmp_path):
     name = "tldr-v0"
     datasets = pytest.importorskip("datasets")
     (tmp_path / "data").mkdir()
-    rows = [{FORMS[name].field: f"Storm number {number} broke trees."} for number in range(1002)]
+    rows = [{FORMS[name].field: f"Storm number {number} broke."} for number in range(1002)]
     datasets.Dataset.from_list(rows).to_json(tmp_path / "data" / "train.jsonl")
     task = TASKS[name](source="hub", path=str(tmp_path / "data"))
     assert len(task.items) + len(task.eval_items) == 1000

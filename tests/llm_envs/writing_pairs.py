@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 from llm_envs.env import TaskEnv
@@ -27,7 +28,9 @@ def nonsense_pair(name: str) -> tuple[str, str]:
     return " ".join(first), " ".join(second)
 
 
+@functools.cache
 def all_rows(name: str) -> list[dict]:
+    """Every bundled row; not to be changed."""
     task = TASKS[name]()
     return [dict(row) for rows in (task.items, task.eval_items or ()) for row in rows]
 
