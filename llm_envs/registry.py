@@ -36,6 +36,9 @@ _BUILT_IN: dict[str, str] = {
     "housebuild-v0": "llm_envs.tasks.building.housebuild:task",
     "tldr-v0": "llm_envs.tasks.writing.tldr:task",
     "arxiv-v0": "llm_envs.tasks.writing.arxiv:task",
+    "humaneval-v0": "llm_envs.tasks.code.humaneval:task",
+    "coophumaneval-v0": "llm_envs.tasks.code.coophumaneval:task",
+    "mbpp-v0": "llm_envs.tasks.code.mbpp:task",
 }
 
 # Other people's environments: `<prefix>:<name>` is made by a function of the name and options.

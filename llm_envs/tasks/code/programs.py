@@ -1,0 +1,149 @@
+"""Reading programs out of completions: fences off, what parses kept, and one module made of a team's texts."""
+
+from __future__ import annotations
+
+import ast
+import re
+import threading
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from llm_envs.tasks.code.problems import Problem
+
+MOST_CHARACTERS = 50_000
+"""A longer program is not read."""
+
+MOST_ATTEMPTS = 50
+"""How often a text that does not parse is tried again, shorter, before it counts as no program."""
+
+_KEPT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+_FENCE = re.compile(r"\s*(?:```|~~~)\s*([\w+-]*)")
+_PYTHON = ("", "python", "python3", "py")
+_START = re.compile(r"(?:def|class|import|from|async|@)\b|@")
+# Filters of warnings belong to the process; two threads that change and restore them would leave each other's behind.
+_WARNINGS = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What was read out of one completion.
+
+    Attributes:
+        body: its imports, functions, classes and assignments at top level, in order. Anything else there (calls, prints, loops) is
+            left out: a program defines things, the tests call them.
+        problem: what does not parse ("line 3, column 7: invalid syntax"); None if the whole program does.
+    """
+
+    body: tuple[ast.stmt, ...]
+    problem: str | None
+
+    def function(self, name: str) -> ast.FunctionDef | None:
+        """The function of that name, the last one if there are several; None if there is none."""
+        found = [node for node in self.body if isinstance(node, ast.FunctionDef) and node.name == name]
+        return found[-1] if found else None
+
+
+def read_program(text: str) -> Source:
+    """The program in a completion.
+
+    Fenced blocks are the program if there are any (of Python, or of no named language), else the whole text is. If that does not
+    parse, the longest beginning made of whole statements is kept, from the first line on that starts like code: so prose around
+    code and a function that was cut off at the end are dropped, and `problem` tells.
+    """
+    code = unfenced(text)
+    if len(code) > MOST_CHARACTERS:
+        return Source((), f"it has {len(code)} characters, more than {MOST_CHARACTERS}")
+    tree, problem, _ = _parsed(code)
+    if tree is None:
+        tree = _longest_part(code.split("\n"))
+    body = () if tree is None else tuple(node for node in tree.body if isinstance(node, _KEPT))
+    return Source(body, problem)
+
+
+def unfenced(text: str) -> str:
+    """The text of the fenced blocks, or the whole text without any. A block that is not closed goes to the end.
+
+    One fence alone without a language, after text, closes a block that the prompt has opened: the program is what stands before.
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    fences = [(number, match[1].lower()) for number, line in enumerate(lines) if (match := _FENCE.match(line))]
+    if not fences:
+        return "\n".join(lines)
+    if len(fences) == 1 and not fences[0][1] and "".join(lines[: fences[0][0]]).strip():
+        return "\n".join(lines[: fences[0][0]])
+    inside: list[str] = []
+    for (start, language), end in zip(fences[::2], [*(number for number, _ in fences[1::2]), len(lines)], strict=False):
+        if language in _PYTHON:
+            inside += lines[start + 1 : end]
+    return "\n".join(inside)
+
+
+def returns_value(function: ast.FunctionDef) -> bool:
+    """Whether the function, not one defined inside it, returns or yields something."""
+    return any(
+        isinstance(node, (ast.Yield, ast.YieldFrom)) or (isinstance(node, ast.Return) and node.value is not None)
+        for node in own_nodes(function.body)
+    )
+
+
+def own_nodes(body: Iterable[ast.AST]) -> Iterable[ast.AST]:
+    """Every node of the body except those inside of further functions and classes."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def combined(problem: Problem, helpers: Sequence[tuple[str, Source]], main: Source) -> str:
+    """The team's program: the prompt's imports and helpers, each helper's text in order, the main text.
+
+    It is one module, so of two definitions of one name the later one holds; but no helper's text defines another's function or
+    the entry point.
+
+    Args:
+        problem: whose prompt it is.
+        helpers: name of the function that each helper has to write, and what was read from it.
+        main: what was read from the main programmer.
+    """
+    reserved = {problem.entry_point, *(name for name, _ in helpers)}
+    nodes: list[ast.stmt] = list(problem.prelude_nodes())
+    for name, source in helpers:
+        others = reserved - {name}
+        nodes += [node for node in source.body if getattr(node, "name", None) not in others]
+    nodes += main.body
+    future = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    nodes = future + [node for node in nodes if node not in future]
+    return "\n".join(ast.unparse(node) for node in nodes)
+
+
+def _longest_part(lines: list[str]) -> ast.Module | None:
+    """The longest beginning made of whole statements that parses, from the earliest line that one starts at; None without any."""
+    tops = [number for number, line in enumerate(lines) if line[:1].strip() and line[0] not in ")]}#"]
+    attempts = 0
+    for start in [number for number in tops if _START.match(lines[number])]:
+        end = len(lines)
+        while end > start and attempts < MOST_ATTEMPTS:
+            attempts += 1
+            tree, _, line = _parsed("\n".join(lines[start:end]))
+            if tree is not None and tree.body:
+                return tree
+            # The statement with the error goes, and all after it.
+            end = max((number for number in tops if start < number < end and number < start + line), default=start)
+    return None
+
+
+def _parsed(code: str) -> tuple[ast.Module | None, str | None, int]:
+    """The tree, or what is wrong and in which line, from 1."""
+    try:
+        with _WARNINGS, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "\d" in a text is a matter of taste, whatever filters the process has
+            tree = ast.parse(code)
+        ast.unparse(tree)  # what is nested too deep to be written again is no program for us
+    except SyntaxError as error:
+        return None, f"line {error.lineno}, column {error.offset}: {error.msg}", error.lineno or 1
+    except (ValueError, RecursionError, MemoryError) as error:
+        return None, f"{type(error).__name__}: {error}", 1
+    return tree, None, 0
