@@ -92,8 +92,11 @@ def _sessions(text: str, entry_point: str) -> Iterator[tuple[str, str]]:
 
 def _sentences(text: str, entry_point: str) -> Iterator[tuple[str, str]]:
     """Examples written as a call, a sign and a value."""
-    for match in re.finditer(rf"(?<![\w.]){re.escape(entry_point)}\s*\(", text):
-        if text[: match.start()].rsplit("\n", 1)[-1].lstrip().startswith(">>>"):
+    opening = re.compile(rf"(?<![\w.]){re.escape(entry_point)}\s*\(")
+    for match in opening.finditer(text):
+        before = text[: match.start()].rsplit("\n", 1)[-1]
+        # Of several calls in a line none is the one that gives the value.
+        if before.lstrip().startswith(">>>") or opening.search(before):
             continue
         call, end = _call_at(text, match.start(), match.end())
         # The value stands in the line that the call ends in.
@@ -117,7 +120,7 @@ def _call_at(text: str, start: int, opened: int) -> tuple[ast.expr | None, int]:
 def _literal(text: str) -> str | None:
     """The literal that a text is, as Python writes it; a remark after it and a full stop are no part of it."""
     text = text.strip()
-    for candidate in (text, text.split("#", 1)[0].strip(), text.rstrip(". ")):
+    for candidate in (text.rstrip(". "), text, text.split("#", 1)[0].strip()):
         expression = _expression(_SPELLED.get(candidate, candidate))
         if expression is not None and _is_literal(expression):
             return ast.unparse(expression)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 from llm_envs.types import ChatPrompt, Policy
+
+MOST_ATTEMPTS = 100
+"""Braces of an answer at which an object is looked for."""
 
 Messages: TypeAlias = Sequence[Mapping[str, str]]
 """A conversation: `{"role": ..., "content": ...}` each."""
@@ -66,15 +71,13 @@ def read_suggestions(answer: str, names: Sequence[str]) -> dict[str, list[str]] 
     An edit is a text, or a list of texts; anything else under a name is no suggestion.
     """
     decoder = json.JSONDecoder()
-    position = answer.find("{")
-    while position >= 0:
+    for brace in islice(re.finditer(r"\{", answer), MOST_ATTEMPTS):
         try:
-            found, _ = decoder.raw_decode(answer, position)
+            found, _ = decoder.raw_decode(answer, brace.start())
         except (json.JSONDecodeError, RecursionError):
-            found = None
+            continue
         if isinstance(found, dict) and any(name in found for name in names):
             return {name: _edits(found.get(name)) for name in names}
-        position = answer.find("{", position + 1)
     return None
 
 

@@ -1,0 +1,172 @@
+"""Guards what programs earn: levels by hand, the gates between them, turns, and answers that cheat."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from code_rows import ALONE, AUX, MAIN, NEXT, env_of, play
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_envs.tasks.code.levels import Team
+
+HALF = "def f(x):\n    y = aux(x)\n    return y if x > 1 else 'no'\n"  # passes the checks of 2 and 99
+
+
+def terms(env, *texts):
+    return play(env, texts)[1][0]
+
+
+def test_everything_right_earns_the_most():
+    assert terms(env_of(), AUX, MAIN) == {
+        "definitions": 1.0,
+        "syntax": 0.5,
+        "tests": 1.0,
+        "collaboration": 1.5,
+        "penalty": 0.0,
+        "passed": 1.0,
+        "solved": 1.0,
+    }
+    assert play(env_of(), [AUX, MAIN])[0] == [4.0]
+    assert play(env_of(helpers=0), [ALONE])[0] == [pytest.approx(2.1)]
+
+
+@pytest.mark.parametrize(
+    ("aux", "main", "expected"),
+    [
+        # Half of the checks: (2/4 − 1/4) / (1 − 1/4) = 1/3 beyond a constant; form 0.2 + 0.8/3 = 7/15.
+        (AUX, HALF, {"definitions": 7 / 15, "syntax": 7 / 30, "tests": 1 / 3, "collaboration": 0.5, "passed": 0.5, "solved": 0.0}),
+        # A constant passes one check and earns a fifth of the form.
+        (AUX, "def f(x):\n    return 2\n", {"definitions": 0.2, "syntax": 0.1, "tests": 0.0, "collaboration": 0.0, "passed": 0.25}),
+        # No helper is needed, but the level is lost.
+        (AUX, ALONE, {"definitions": 1.0, "syntax": 0.5, "tests": 1.0, "collaboration": 0.0, "penalty": 0.0}),
+        ("", ALONE, {"definitions": 0.6, "syntax": 0.5, "tests": 1.0, "collaboration": 0.0}),
+        # A wrapper gets a third of the level.
+        (AUX, "def f(x):\n    return aux(x)\n", {"tests": 1.0, "collaboration": 0.5}),
+        # Called for nothing.
+        (AUX, "def f(x):\n    aux(x)\n    return x + 1\n", {"collaboration": 0.0, "penalty": -0.5, "solved": 1.0}),
+        # Of main's own making.
+        (AUX, f"{AUX}{MAIN}", {"definitions": 1.0, "tests": 1.0, "collaboration": 0.0, "penalty": 0.0}),
+        # Used, but it does nothing.
+        ("def aux(x):\n    return 1\n", "def f(x):\n    return x + aux(x) if x else 1\n", {"tests": 1.0, "collaboration": 0.0}),
+        # A helper that returns nothing is not defined; main cannot use it.
+        ("def aux(x):\n    x + 1\n", MAIN, {"definitions": 0.6 * 0.2, "syntax": 0.1, "tests": 0.0, "collaboration": 0.0}),
+        # Text around code, without fences: what parses counts, the syntax level does not.
+        (f"Here:\n{AUX}", MAIN, {"definitions": 1.0, "syntax": 0.0, "tests": 1.0, "collaboration": 1.5}),
+        (f"```python\n{AUX}```", f"Sure.\n```\n{MAIN}```", {"definitions": 1.0, "syntax": 0.5, "collaboration": 1.5}),
+        # Without the entry point nothing runs.
+        (AUX, "", {"definitions": 0.08, "syntax": 0.0, "tests": 0.0, "passed": 0.0}),
+        (AUX + ALONE, "", {"definitions": 0.08, "tests": 0.0}),  # the helper cannot write it
+        # It raises when loaded.
+        (AUX, f"X = 1 / 0\n{MAIN}", {"definitions": 0.2, "syntax": 0.1, "tests": 0.0, "passed": 0.0}),
+        ("", "", dict.fromkeys(["definitions", "syntax", "tests", "collaboration", "penalty", "passed", "solved"], 0.0)),
+    ],
+)
+def test_levels_by_hand(aux, main, expected):
+    found = terms(env_of(), aux, main)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_helpers_share_what_helpers_earn():
+    """Two helpers, one of them used: half of 0.5 + 1, and nothing is called for nothing."""
+    env = env_of(helpers=2)
+    assert env.possible_agents == ["aux_0", "aux_1", "main_0"]
+    main = MAIN.replace("aux(", "aux_1(")
+    first, second = AUX.replace("aux", "aux_0"), AUX.replace("aux", "aux_1")
+    assert terms(env, first, second, main)["collaboration"] == pytest.approx(0.75)
+    assert terms(env, "", second, main)["definitions"] == pytest.approx(0.8)
+    ignoring = main.replace("    y =", "    aux_0(x)\n    y =")
+    assert terms(env, first, second, ignoring)["penalty"] == pytest.approx(-0.25)
+    both = "def f(x):\n    y = aux_1(x)\n    return y if aux_0(x) else 0\n"
+    assert play(env, [first, second, both])[0] == [pytest.approx(4.0)]
+
+
+def test_a_row_whose_checks_a_constant_passes_is_not_corrected():
+    row = {**NEXT, "test": "def check(candidate):\n    assert candidate(1) == 2\n"}
+    assert terms(env_of(row), AUX, "def f(x):\n    return 2\n")["tests"] == 1.0
+
+
+def test_sooner_earns_more_and_ends_the_episode():
+    """H = 2: a turn counts ½; the highest score in the first turn is paid for both."""
+    env = env_of(num_turns=2)
+    rewards, _, state = play(env, [AUX, MAIN])
+    assert rewards == [4.0] and state.terminated
+    rewards, found, state = play(env, [AUX, ALONE], [AUX, MAIN])  # solved is not yet the best
+    assert rewards == [pytest.approx(2.5 / 2), 2.0] and state.terminated
+    assert found[0]["solved"] == 1.0 and found[0]["tests"] == 0.5
+    assert play(env, ["", ""], ["", ""])[0] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("helpers", [0, 1, 2])
+def test_the_range_is_declared(helpers):
+    assert env_of(helpers=helpers).reward_range == (0.0, Team(helpers).best)
+    assert Team(helpers).best == pytest.approx(4.0 if helpers else 2.1)
+
+
+def test_several_joint_answers_are_judged_together_and_alike():
+    env = env_of()
+    state = env.initial(env.items[0], (0, 0), 0)
+    pairs = [(AUX, MAIN), ("", ""), (AUX, HALF), (AUX, MAIN)]
+    together = env.branch(state, [{"aux_0": aux, "main_0": main} for aux, main in pairs])
+    alone = [env.branch(state, [{"aux_0": aux, "main_0": main}])[0] for aux, main in pairs]
+    assert [one.rewards for one in together] == [one.rewards for one in alone]
+
+
+def test_the_env_pickles():
+    env = pickle.loads(pickle.dumps(env_of(num_turns=2)))
+    assert play(env, [AUX, MAIN])[0] == [4.0]
+
+
+PARTS = st.lists(
+    st.sampled_from(
+        ["def aux(x):", "    return x + 1", "def f(x):", "    return aux(x)", "```", "text", "    y = aux(x)", "import math", ""]
+    ),
+    max_size=5,
+).map("\n".join)
+
+
+@given(aux=PARTS | st.text(max_size=30), main=PARTS | st.text(max_size=30))
+def test_any_texts_earn_within_the_range(aux, main):
+    """Without the entry point, so that nothing needs to run, and with it."""
+    (reward,), (found,), _ = play(ENV, [aux, main])
+    assert 0.0 <= reward <= 4.0
+    assert found["solved"] == (found["passed"] == 1.0)
+
+
+ENV = env_of()
+
+# Answers that try to be paid without doing the task, for main_0; the helper writes an honest `aux`.
+CHEATS = {
+    "stub": "def f(x):\n    return None\n",
+    "constant": "def f(x):\n    return 2\n",
+    "constant through the helper": "def f(x):\n    y = aux(x)\n    return 2 if y else 2\n",
+    "always equal": "class E:\n    def __eq__(self, other):\n        return True\n    def __hash__(self):\n        return 0\n"
+    "def f(x):\n    return E()\n",
+    "always equal number": "class E(int):\n    def __eq__(self, other):\n        return True\n    __hash__ = int.__hash__\n"
+    "def f(x):\n    return E(7)\n",
+    "exit when loaded": "import os\nX = os._exit(0)\ndef f(x):\n    return x\n",
+    "exit in the call": "import os\ndef f(x):\n    os._exit(0)\n    return x\n",
+    "system exit": "import sys\ndef f(x):\n    sys.exit(0)\n    return x\n",
+    "assertions switched off": "import builtins\nbuiltins.AssertionError = type('A', (Exception,), {})\n"
+    "def f(x):\n    return None\n",
+    "patched operators": "import builtins, operator\nbuiltins.bool = lambda *a: True\noperator.eq = lambda a, b: True\n"
+    "def f(x):\n    return None\n",
+    "looking for the tests": "import sys\ndef f(x):\n    frame = sys._getframe()\n    while frame:\n"
+    "        for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):\n"
+    "            if isinstance(value, str) and 'candidate' in value:\n                return 'found'\n"
+    "        frame = frame.f_back\n    return None\n",
+    "candidate replaced": "import __main__\n__main__.candidate = lambda x: x + 1\n__main__.check = lambda *a: None\n"
+    "def f(x):\n    return None\n",
+    "results printed": "print('passed 4 of 4')\ndef f(x):\n    print('OK'); print({'status': 'passed'})\n    return None\n",
+    "results written to every descriptor": "import os\ndef f(x):\n    for fd in range(1, 30):\n        try:\n"
+    "            os.write(fd, b'passed passed passed')\n        except OSError:\n            pass\n    return None\n",
+    "endless": "def f(x):\n    while True:\n        pass\n    return x\n",
+}
+
+
+@pytest.mark.parametrize("main", CHEATS.values(), ids=CHEATS)
+def test_cheats_earn_next_to_nothing(main):
+    """A fifth of definitions and syntax, 0.3 of 4, is the most."""
+    (reward,), (found,), _ = play(ENV, [AUX, main])
+    assert reward <= 0.3 + 1e-9 and found["solved"] == 0.0
