@@ -1,0 +1,59 @@
+"""Clearing up after a trial: processes and files that a solution has left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import time
+from pathlib import Path
+
+from llm_envs.sandbox.processes import descendants
+
+
+def end_children(spared: int = 0) -> None:
+    """Ends every descendant of this process but one child, and waits for them.
+
+    Orphans come to this process (`kernel.adopt_orphans`), so that one which has left its session and its parent is found as well.
+    """
+    while True:
+        members = [pid for pid in descendants(os.getpid()) if pid != spared]
+        for pid in members:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if not _reap(spared) and not members:
+            return
+        time.sleep(0.0005)
+
+
+def _reap(spared: int) -> bool:
+    """Waits for the children that have ended; whether there were any."""
+    some = False
+    for pid in [pid for pid in descendants(os.getpid()) if pid != spared]:
+        try:
+            some |= os.waitpid(pid, os.WNOHANG)[0] != 0
+        except ChildProcessError:
+            continue  # a child's child
+    return some
+
+
+def empty_folder(folder: str) -> None:
+    """Removes what is in a folder, whatever rights it was given."""
+    for entry in list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            remove_folder(entry.path)
+        else:
+            Path(entry.path).unlink()
+
+
+def remove_folder(folder: str) -> None:
+    """Removes a folder that may hold some without rights."""
+    waiting = [folder]
+    while waiting:
+        path = waiting.pop()
+        Path(path).chmod(stat.S_IRWXU)
+        waiting += [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+    shutil.rmtree(folder)

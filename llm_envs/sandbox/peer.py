@@ -1,0 +1,106 @@
+"""Questions and answers between a solution and its judge: one side asks and serves what it is asked until the answer is there."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from llm_envs.sandbox import codec, wire
+from llm_envs.sandbox.mirror import Mirror, plain
+
+Operation = Callable[..., object]
+
+
+class Peer:
+    """One end of the channel.
+
+    Args:
+        channel: to the other end.
+        first: 1 for the judge's end, 2 for the solution's.
+        operators: see `llm_envs.sandbox.remote`.
+        forgets: see `Mirror`.
+    """
+
+    def __init__(self, channel: socket.socket, first: int, *, operators: bool, forgets: bool) -> None:
+        self._channel = channel
+        self._thread = threading.get_ident()
+        self.mirror = Mirror(first, self.ask, operators=operators, forgets=forgets)
+        self.operations: dict[str, Operation] = {}
+        self.asked = 0
+
+    def ask(self, operation: str, *args: object) -> Any:
+        """The other side's answer.
+
+        Raises:
+            BaseException: what it raised.
+            ClosedError: it is gone.
+            MalformedError, TooLargeError, UnicodeDecodeError: it sent something else.
+        """
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("objects of the tests can be used in the main thread only")
+        self.asked += 1
+        wire.send(self._channel, self.mirror.write(("q", operation, *args)))
+        while True:
+            what, *rest = self.mirror.read(wire.receive(self._channel))
+            if what == "r" and len(rest) == 1:
+                return rest[0]
+            if what == "x" and len(rest) == 1 and isinstance(rest[0], BaseException):
+                raise self.raised(operation, args, rest[0])
+            if what != "q":
+                raise codec.MalformedError(f"an answer {what!r}")
+            self.answer(*rest)
+
+    def raised(self, operation: str, args: tuple[object, ...], error: BaseException) -> BaseException:
+        """What an exception of the other side is here."""
+        return error
+
+    def serve(self) -> None:
+        """Answers questions until the other side is gone."""
+        while True:
+            try:
+                text = wire.receive(self._channel)
+            except wire.ClosedError:
+                return
+            what, *rest = self.mirror.read(text)
+            if what == "q":
+                self.answer(*rest)
+
+    def answer(self, operation: object = "", *args: object) -> None:
+        """Does what was asked and sends the result, or the exception."""
+        try:
+            text = self.mirror.write(("r", self.operations[operation](*args)))  # type: ignore[index]
+        except (wire.ClosedError, codec.MalformedError):
+            raise
+        except BaseException as error:  # all of them belong to the side that asked
+            text = self.mirror.write(("x", error))
+        wire.send(self._channel, text)
+
+
+def object_operations(mirror: Mirror) -> dict[str, Operation]:
+    """What can be done to objects of this side, without asking whether it should be."""
+
+    def special(number: int, name: str, args: tuple[object, ...], options: tuple[tuple[str, object], ...] = ()) -> object:
+        value = mirror.own(number)
+        method = getattr(type(value), name, None)
+        return NotImplemented if method is None else method(value, *args, **dict(options))
+
+    def new(number: int, args: tuple[object, ...], options: tuple[tuple[str, object], ...]) -> object:
+        value = mirror.own(number)(*args, **dict(options))
+        mirror.show(value)
+        return value
+
+    return {
+        "get": lambda number, name: getattr(mirror.own(number), name),
+        "set": lambda number, name, value: setattr(mirror.own(number), name, value),
+        "delete": lambda number, name: delattr(mirror.own(number), name),
+        "special": special,
+        "new": new,
+        "contains": lambda number, value: operator.contains(mirror.own(number), value),
+        "data": lambda number: plain(mirror.own(number)),
+        "dir": lambda number: dir(mirror.own(number)),
+        "copy": lambda number, how: {"copy": copy.copy, "deepcopy": copy.deepcopy}[how](mirror.own(number)),
+    }

@@ -1,0 +1,211 @@
+"""Stand-ins for objects of the other process: what is done to one is done there, and the result comes back as data or another stand-in.
+
+A stand-in is never equal to plain data, and unless `operators` are allowed it takes no part in arithmetic, ordering or `in` with it: an
+object that says so itself would equal anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+CONVERSIONS = (
+    *("__str__", "__repr__", "__bool__", "__len__", "__int__", "__float__", "__complex__", "__index__", "__abs__", "__neg__"),
+    *("__pos__", "__invert__", "__round__", "__trunc__", "__floor__", "__ceil__", "__format__"),
+)
+PROTOCOLS = (
+    *("__call__", "__iter__", "__next__", "__reversed__", "__getitem__", "__setitem__", "__delitem__", "__enter__", "__exit__"),
+    *("__length_hint__", "__fspath__"),
+)
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "lshift", "rshift", "and", "or", "xor", "matmul")
+OPERATORS = (
+    *(f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i") if (side, name) != ("i", "divmod")),
+    *("__lt__", "__le__", "__gt__", "__ge__"),
+)
+SPECIAL = frozenset((*CONVERSIONS, *PROTOCOLS, *OPERATORS, "__contains__", "__eq__"))
+"""Methods that the language calls and that are forwarded if the object has them."""
+
+Ask = Callable[..., Any]
+"""`ask(operation, number of the object, …)`."""
+
+
+def number_of(stand_in: object) -> int:
+    """The number of the object that a stand-in (or a class of such) stands for."""
+    return object.__getattribute__(stand_in, "_remote_number") if isinstance(stand_in, Remote) else _class_number(stand_in)
+
+
+def _class_number(stand_in: object) -> int:
+    return type.__getattribute__(stand_in, "_remote_class_number")  # type: ignore[arg-type]
+
+
+class RemoteMeta(type):
+    """The class of stand-ins for classes: calling one makes an object over there."""
+
+    _remote_ask: Ask
+    _remote_class_number: int
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> RemoteMeta:
+        if bases and "_remote_class_number" not in names:
+            raise TypeError(f"a class of the other process cannot be extended here: {name}")
+        return super().__new__(mcs, name, bases, names)
+
+    def __call__(cls, *args: object, **options: object) -> Any:
+        return cls._remote_ask("new", cls._remote_class_number, args, tuple(options.items()))
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_remote_") or name == "__isabstractmethod__":
+            raise AttributeError(name)
+        return cls._remote_ask("get", cls._remote_class_number, name)
+
+    def __setattr__(cls, name: str, value: object) -> None:
+        # The language itself sets these, on `isinstance` and the like.
+        if name.startswith(("_abc_", "__")):
+            type.__setattr__(cls, name, value)
+        else:
+            cls._remote_ask("set", cls._remote_class_number, name, value)
+
+    def __delattr__(cls, name: str) -> None:
+        cls._remote_ask("delete", cls._remote_class_number, name)
+
+    def __iter__(cls) -> Iterator[Any]:
+        return iter(cls._remote_ask("special", cls._remote_class_number, "__iter__", ()))
+
+    def __len__(cls) -> int:
+        return cls._remote_ask("special", cls._remote_class_number, "__len__", ())
+
+    def __bool__(cls) -> bool:
+        return True
+
+    def __getitem__(cls, key: object) -> Any:
+        return cls._remote_ask("special", cls._remote_class_number, "__getitem__", (key,))
+
+    def __contains__(cls, value: object) -> bool:
+        return any(entry is value or entry == value for entry in cls)
+
+
+class Remote(metaclass=RemoteMeta):
+    """A stand-in for an object."""
+
+    __slots__ = ("__weakref__", "_remote_number")
+
+    _remote_ask: Ask
+    _remote_class_number: int
+    _remote_dropped: list[int]
+    _remote_operators: bool
+    _remote_equal: bool
+    _remote_data: bool
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_remote_"):
+            raise AttributeError(name)
+        return self._remote_ask("get", self._remote_number, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._remote_ask("set", self._remote_number, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._remote_ask("delete", self._remote_number, name)
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        if isinstance(other, Remote):
+            if self._remote_number == other._remote_number:
+                return True
+            if not (self._remote_equal or other._remote_equal):
+                return False
+            return self._remote_ask("special", self._remote_number, "__eq__", (other,)) is True
+        if self._remote_data:
+            return self._remote_ask("data", self._remote_number) == other
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        # Objects that may be equal must have one hash; what the other process would say of it does not matter here.
+        return hash(self._remote_class_number if self._remote_equal else ("remote", self._remote_number))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} object>"
+
+    def __dir__(self) -> list[str]:
+        return self._remote_ask("dir", self._remote_number)
+
+    def __del__(self) -> None:
+        self._remote_dropped.append(self._remote_number)
+
+    def __copy__(self) -> Any:
+        return self._remote_ask("copy", self._remote_number, "copy")
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
+        return self._remote_ask("copy", self._remote_number, "deepcopy")
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError(f"a {type(self).__name__} of the other process cannot be pickled here")
+
+
+def make(class_: RemoteMeta, number: int) -> Remote:
+    """A stand-in of this class for an object."""
+    stand_in = object.__new__(class_)
+    object.__setattr__(stand_in, "_remote_number", number)
+    return stand_in  # type: ignore[return-value]
+
+
+def make_class(name: str, bases: tuple[type, ...], special: frozenset[str], attributes: dict[str, Any]) -> RemoteMeta:
+    """A class of stand-ins whose objects have these special methods and no others.
+
+    Args:
+        name: as it is shown.
+        bases: stand-ins for the bases; none for `Remote` itself.
+        special: names of special methods that the objects have.
+        attributes: `_remote_…` values of the class.
+    """
+    methods = {method: _METHODS[method] for method in sorted(special & SPECIAL) if method in _METHODS}
+    if "__iter__" in methods and "__contains__" not in methods:
+        methods["__contains__"] = _contains
+    if "__bool__" not in methods and "__len__" not in methods:
+        methods["__bool__"] = _true
+    try:
+        return RemoteMeta(name, bases or (Remote,), {**attributes, **methods, "__slots__": (), "__module__": "solution"})
+    except TypeError:  # bases that the language cannot put in an order here
+        return RemoteMeta(name, (Remote,), {**attributes, **methods, "__slots__": (), "__module__": "solution"})
+
+
+def _true(self: Remote) -> bool:
+    return True
+
+
+def _contains(self: Remote, value: object) -> bool:
+    if isinstance(value, Remote) or self._remote_operators:
+        return bool(self._remote_ask("contains", self._remote_number, value))
+    # Compared here, so that no object can claim to contain everything.
+    return any(entry is value or entry == value for entry in iter(self))  # type: ignore[call-overload]
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    def method(self: Remote, *args: object, **options: object) -> Any:
+        return self._remote_ask("special", self._remote_number, name, args, tuple(options.items()))
+
+    method.__name__ = name
+    return method
+
+
+def _exit(self: Remote, kind: object, error: object, traceback: object) -> Any:
+    # A traceback leads to the frames of the tests.
+    return self._remote_ask("special", self._remote_number, "__exit__", (kind, error, None))
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def method(self: Remote, *args: object) -> Any:
+        if self._remote_operators or all(isinstance(value, Remote) for value in args):
+            return self._remote_ask("special", self._remote_number, name, args)
+        return NotImplemented
+
+    method.__name__ = name
+    return method
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    **{name: _forward(name) for name in (*CONVERSIONS, *PROTOCOLS)},
+    **{name: _operator(name) for name in OPERATORS},
+    "__contains__": _contains,
+    "__exit__": _exit,
+}

@@ -1,0 +1,208 @@
+"""The judge's side of a solution's process: starting it, asking it, and knowing how it ended."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from llm_envs.sandbox import codec, wire
+from llm_envs.sandbox.peer import Operation, Peer, object_operations
+from llm_envs.sandbox.trial import Limits, Outcome, SandboxError, Status
+
+TESTS = "tests"
+"""Name of the module that setup and checks run in."""
+MOST_TEXT = 2000
+_OPEN_MODULES = frozenset((TESTS, "unittest.mock", "_io", "sqlite3"))
+_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
+
+
+class GuestGone(BaseException):
+    """The solution's process has ended, or no longer talks sense."""
+
+
+class StepTimeout(BaseException):
+    """The test itself has used its CPU time."""
+
+
+class Skipped(Exception):  # noqa: N818
+    """The test said that it cannot run here."""
+
+
+class JudgePeer(Peer):
+    """The judge's end of the channel."""
+
+    def __init__(self, channel: socket.socket, *, operators: bool) -> None:
+        super().__init__(channel, 1, operators=operators, forgets=True)
+        self.operations = guarded_operations(self)
+        self.fault: str | None = None
+
+    def ask(self, operation: str, *args: object) -> Any:
+        """As `Peer.ask`.
+
+        Raises:
+            GuestGone: the solution's process is gone, or sent what is no answer.
+        """
+        if self.fault is not None:
+            raise GuestGone(self.fault)
+        try:
+            return super().ask(operation, *args)
+        except wire.ClosedError:
+            self.fault = ""
+            raise GuestGone("the solution's process ended") from None
+        except (codec.MalformedError, wire.TooLargeError, UnicodeDecodeError) as error:
+            self.fault = f"sent what is no answer: {error}"
+            raise GuestGone(self.fault) from None
+
+    def raised(self, operation: str, args: tuple[object, ...], error: BaseException) -> BaseException:
+        """An exception of the solution as the tests meet it.
+
+        One that ends loops or generators silently does so only where the language expects it.
+        """
+        expected = operation == "special" and args[1] in ("__next__", "__iter__")
+        if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)) and not expected:
+            replaced = RuntimeError(f"the solution raised {type(error).__name__}")
+            vars(replaced).update(_remote_line=getattr(error, "_remote_line", None))
+            return replaced
+        return error
+
+
+def guarded_operations(peer: Peer) -> dict[str, Operation]:
+    """What a solution may do to objects of the tests: call them, and use those that were made to be used.
+
+    Frames, modules, functions' globals and test cases would lead it to expected values.
+    """
+    unguarded = object_operations(peer.mirror)
+
+    def is_open(number: int) -> bool:
+        import unittest
+
+        value = peer.mirror.own(number)
+        return type(value).__module__ in _OPEN_MODULES and not isinstance(value, (unittest.TestCase, type))
+
+    def guarded(name: str) -> Operation:
+        def operation(number: int, *args: Any) -> object:
+            value = peer.mirror.own(number)
+            is_call = (name, args[:1]) == ("special", ("__call__",)) or name == "new"
+            if name == "get" and args[0] == "__name__":
+                return str(value.__name__)
+            hidden = name in ("get", "set", "delete") and str(args[0]).startswith("_")
+            if hidden or not (is_call or is_open(number)):
+                raise AttributeError(f"a {type(value).__name__} of the tests does not show {args[:1]}")
+            return unguarded[name](number, *args)
+
+        return operation
+
+    return {name: guarded(name) for name in unguarded}
+
+
+class Session:
+    """The solution's process, started anew after it has ended.
+
+    Args:
+        warden: the process that starts and watches it.
+        limits: of a step.
+        operators: see `Trial`.
+    """
+
+    def __init__(self, warden: socket.socket, limits: Limits, *, operators: bool) -> None:
+        self._warden = warden
+        self._limits = limits
+        self._operators = operators
+        self._late = self._armed = False
+        self.peer: JudgePeer | None = None
+        self.deaths = 0
+        signal.signal(signal.SIGPROF, self._stop)
+
+    def start(self) -> None:
+        """Starts the process.
+
+        Raises:
+            SandboxError: the system did not let us.
+        """
+        wire.send_order(self._warden, {"order": "spawn"})
+        answer, descriptors = wire.receive_order(self._warden)
+        if not descriptors:
+            raise SandboxError(f"no process for the solution: {answer['fault']}")
+        self.peer = JudgePeer(socket.socket(fileno=descriptors[0]), operators=self._operators)
+
+    def step(self, name: str, act: Callable[[], None], folder: str) -> Outcome:
+        """How something ended that uses the solution; the process is gone if that ended it."""
+        wire.send_order(self._warden, {"order": "step"})
+        self._late, self._armed = False, True
+        # Again each second, because a test may catch the first.
+        signal.setitimer(signal.ITIMER_PROF, self._limits.cpu_seconds, 1.0)
+        error: BaseException | None = None
+        try:
+            act()
+        except BaseException as caught:  # every one of them is how the step ended
+            error = caught
+        finally:
+            self._armed = False
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        return self._outcome(name, error, folder)
+
+    def _stop(self, *_: object) -> None:
+        if self._armed:
+            self._late = True
+            raise StepTimeout
+
+    def _outcome(self, name: str, error: BaseException | None, folder: str) -> Outcome:
+        if self._late:
+            self._end()
+            return Outcome(name, "timeout", message=f"the test used more than {self._limits.cpu_seconds:g} s of CPU time")
+        if self.peer is None or self.peer.fault is not None:
+            fault = self.peer.fault if self.peer is not None else ""
+            status, reason = self._end()
+            return Outcome(name, "error", "ProtocolError", cut(fault, folder)) if fault else Outcome(name, status, message=reason)
+        if error is None:
+            return Outcome(name, "passed")
+        return outcome_of(name, error, folder)
+
+    def _end(self) -> tuple[Status, str]:
+        """Ends the process and says how it ended."""
+        self.deaths += 1
+        self.peer = None
+        wire.send_order(self._warden, {"order": "end"})
+        answer, _ = wire.receive_order(self._warden)
+        return answer["status"], answer["message"]
+
+
+def outcome_of(name: str, error: BaseException, folder: str) -> Outcome:
+    """The outcome of an exception; one that only the tests can raise is a failure."""
+    text = vars(error).get("_remote_text")
+    remote = text is not None or hasattr(error, "_remote_line")
+    status: Status = "error"
+    if isinstance(error, AssertionError) and not remote:
+        status = "failed"
+    elif isinstance(error, MemoryError):
+        status = "memory"
+    elif isinstance(error, SystemExit):
+        status = "exited"
+    elif isinstance(error, Skipped):
+        status = "not run"
+    try:
+        message = str(error) if text is None else text
+    except Exception as second:  # the text of an exception may ask the solution, and its answer may be anything
+        message = f"<no text: {type(second).__name__}>"
+    line = getattr(error, "_remote_line", None) or line_in_tests(error.__traceback__)
+    return Outcome(name, status, type(error).__name__, cut(message, folder), line)
+
+
+def cut(text: str, folder: str) -> str:
+    """A text that is the same in each run: without addresses and the folder's name; and not long."""
+    text = _ADDRESS.sub("at 0x…", text.replace(folder, "."))
+    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
+
+
+def line_in_tests(traceback: TracebackType | None) -> int | None:
+    """The last line of a check or setup in a traceback."""
+    line = None
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename in ("<check>", "<setup>"):
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line
