@@ -37,7 +37,15 @@ def best(task):
 
 
 @EACH
-@pytest.mark.parametrize("options", [{}, {"helpers": 0}, {"helpers": 3, "num_turns": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"helpers": 0}, marks=pytest.mark.slow),
+        pytest.param({"helpers": 3, "num_turns": 2}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_reference_earns_the_most_on_every_row(family, options):
     task = family.task(**options)
     found = best(task)

@@ -6,9 +6,10 @@ import pickle
 
 import pytest
 from code_rows import ALONE, AUX, MAIN, NEXT, env_of, play
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llm_envs.sandbox import Limits
 from llm_envs.tasks.code.levels import Team
 
 HALF = "def f(x):\n    y = aux(x)\n    return y if x > 1 else 'no'\n"  # passes the checks of 2 and 99
@@ -126,6 +127,7 @@ PARTS = st.lists(
 ).map("\n".join)
 
 
+@settings(max_examples=40)
 @given(aux=PARTS | st.text(max_size=30), main=PARTS | st.text(max_size=30))
 def test_any_texts_earn_within_the_range(aux, main):
     """Without the entry point, so that nothing needs to run, and with it."""
@@ -161,7 +163,6 @@ CHEATS = {
     "results printed": "print('passed 4 of 4')\ndef f(x):\n    print('OK'); print({'status': 'passed'})\n    return None\n",
     "results written to every descriptor": "import os\ndef f(x):\n    for fd in range(1, 30):\n        try:\n"
     "            os.write(fd, b'passed passed passed')\n        except OSError:\n            pass\n    return None\n",
-    "endless": "def f(x):\n    while True:\n        pass\n    return x\n",
 }
 
 
@@ -170,3 +171,9 @@ def test_cheats_earn_next_to_nothing(main):
     """A fifth of definitions and syntax, 0.3 of 4, is the most."""
     (reward,), (found,), _ = play(ENV, [AUX, main])
     assert reward <= 0.3 + 1e-9 and found["solved"] == 0.0
+
+
+def test_an_endless_program_ends():
+    env = env_of(limits=Limits(cpu_seconds=0.2, total_cpu_seconds=0.5))
+    (reward,), (found,), _ = play(env, [AUX, "def f(x):\n    while True:\n        x += 1\n    return x\n"])
+    assert reward <= 0.3 + 1e-9 and found["passed"] == 0.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 
 from llm_envs.rewards import terms
-from llm_envs.sandbox import Limits, Sandbox
+from llm_envs.sandbox import Limits
 from llm_envs.task import Task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.feedback import MODES, Feedback, Mode
@@ -17,6 +17,9 @@ from llm_envs.tasks.code.prompts import HelperPrompt, MainPrompt
 from llm_envs.tasks.code.references import Reference, has_solution
 from llm_envs.tasks.sources import read_rows, split_rows
 from llm_envs.types import Item
+
+LIMITS = Limits(cpu_seconds=3.0, total_cpu_seconds=9.0)
+"""Of a program, unless others are given: three endless calls, and no more is tried."""
 
 EVAL_SHARE = 0.25
 """Of rows for which no evaluation part is named."""
@@ -35,7 +38,6 @@ class CodeOptions:
         previous_response: whether an agent is shown its last answer.
         expert: who suggests edits; with the feedback "expert_edits" and only then.
         limits: of the sandbox.
-        workers: processes that the sandbox uses, None for its own choice.
 
     Raises:
         ValueError, TypeError: naming the option and its value.
@@ -48,8 +50,7 @@ class CodeOptions:
     original_prompt: bool = True
     previous_response: bool = True
     expert: Expert | None = None
-    limits: Limits = field(default_factory=Limits)
-    workers: int | None = None
+    limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
         Team(self.helpers)
@@ -95,9 +96,8 @@ def code_task(
     train, held = split_rows(rows, "task_id", eval_ids=eval_ids, eval_share=EVAL_SHARE if eval_share is None else eval_share)
     team = Team(options.helpers)
     turns = options.num_turns
-    sandbox = Sandbox(limits=options.limits, workers=options.workers)
     # Examples run for those who are told of them.
-    judge = Judge(team, turns, sandbox, with_examples=turns > 1 and options.feedback != "plain")
+    judge = Judge(team, turns, options.limits, with_examples=turns > 1 and options.feedback != "plain")
     return Task(
         name=name,
         items=train,

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from llm_envs.sandbox import Limits
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
+from llm_envs.tasks.code.building import LIMITS, CodeOptions, builtin_rows, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.feedback import Mode
 from llm_envs.tasks.code.problems import FIELDS
@@ -44,7 +44,6 @@ def task(
     previous_response: bool = True,
     expert: Expert | None = None,
     limits: Limits | None = None,
-    workers: int | None = None,
 ) -> Task:
     """Programmers who act at once, on problems made for a helper and a main function.
 
@@ -67,7 +66,6 @@ def task(
         previous_response: show an agent its last answer.
         expert: who suggests edits.
         limits: of the sandbox.
-        workers: processes that the sandbox uses.
     """
     if known_faults not in get_args(Faults):
         raise ValueError(f"known_faults must be 'keep' or 'skip', got {known_faults!r}")
@@ -85,8 +83,7 @@ def task(
         original_prompt=original_prompt,
         previous_response=previous_response,
         expert=expert,
-        limits=limits or Limits(),
-        workers=workers,
+        limits=LIMITS if limits is None else limits,
     )
     return code_task("coophumaneval-v0", rows, options, eval_ids=eval_ids, eval_share=eval_share)
 

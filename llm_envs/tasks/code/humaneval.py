@@ -7,7 +7,7 @@ from importlib import resources
 
 from llm_envs.sandbox import Limits
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
+from llm_envs.tasks.code.building import LIMITS, CodeOptions, builtin_rows, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.feedback import Mode
 from llm_envs.tasks.code.problems import FIELDS
@@ -32,7 +32,6 @@ def task(
     previous_response: bool = True,
     expert: Expert | None = None,
     limits: Limits | None = None,
-    workers: int | None = None,
 ) -> Task:
     """Programmers who act at once: `aux_0`, … write helper functions, `main_0` writes the function that the problem asks for.
 
@@ -64,8 +63,7 @@ def task(
         original_prompt: repeat the first prompt in later ones.
         previous_response: show an agent its last answer.
         expert: who suggests edits: messages → text; see `experts.PolicyExpert`.
-        limits: of the sandbox.
-        workers: processes that the sandbox uses.
+        limits: of the sandbox; 3 seconds of CPU time for a check and 9 for a program unless given.
     """
     if source in ("package", "hub") and path is None and eval_ids is None and eval_share is None:
         eval_ids = EVALUATION
@@ -77,8 +75,7 @@ def task(
         original_prompt=original_prompt,
         previous_response=previous_response,
         expert=expert,
-        limits=limits or Limits(),
-        workers=workers,
+        limits=LIMITS if limits is None else limits,
     )
     return code_task("humaneval-v0", SOURCES.rows(source, path), options, eval_ids=eval_ids, eval_share=eval_share)
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llm_envs.sandbox import Outcome, Report, Sandbox, Trial
+from llm_envs.sandbox import Limits, Outcome, Report, Trial
 from llm_envs.tasks.code.collaboration import Collaboration, collaboration_of, is_trivial
 from llm_envs.tasks.code.problems import Problem, problem_of
 from llm_envs.tasks.code.programs import Source, combined, read_program, returns_value
+from llm_envs.tasks.shared_sandbox import shared_sandbox
 from llm_envs.tasks.turns import turn_weight
 from llm_envs.types import AgentID, Item, State
 
@@ -159,13 +160,13 @@ class Judge:
     Attributes:
         team: who programs.
         num_turns: H.
-        sandbox: runs the programs.
+        limits: of the sandbox that runs the programs.
         with_examples: whether to run the public examples as well, after the hidden checks.
     """
 
     team: Team
     num_turns: int
-    sandbox: Sandbox
+    limits: Limits
     with_examples: bool = False
 
     @property
@@ -192,7 +193,7 @@ class Judge:
             for index, texts in enumerate(sources)
             if texts[-1].function(problem.entry_point) is not None
         }
-        reports = dict(zip(trials, self.sandbox.run_all(list(trials.values())), strict=True))
+        reports = dict(zip(trials, shared_sandbox(self.limits).run_all(list(trials.values())), strict=True))
         return [self._verdict(problem, texts, reports.get(index)) for index, texts in enumerate(sources)]
 
     def _trial(self, problem: Problem, sources: Sequence[Source]) -> Trial:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from llm_envs.sandbox import Limits
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
+from llm_envs.tasks.code.building import LIMITS, CodeOptions, builtin_rows, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.feedback import Mode
 from llm_envs.tasks.code.problems import FIELDS
@@ -29,7 +29,6 @@ def task(
     previous_response: bool = True,
     expert: Expert | None = None,
     limits: Limits | None = None,
-    workers: int | None = None,
 ) -> Task:
     """Programmers who act at once, on problems described in a sentence.
 
@@ -51,7 +50,6 @@ def task(
         previous_response: show an agent its last answer.
         expert: who suggests edits.
         limits: of the sandbox.
-        workers: processes that the sandbox uses.
     """
     options = CodeOptions(
         helpers=helpers,
@@ -61,8 +59,7 @@ def task(
         original_prompt=original_prompt,
         previous_response=previous_response,
         expert=expert,
-        limits=limits or Limits(),
-        workers=workers,
+        limits=LIMITS if limits is None else limits,
     )
     return code_task("mbpp-v0", SOURCES.rows(source, path), options, eval_ids=eval_ids, eval_share=eval_share)
 
