@@ -233,7 +233,8 @@ def test_an_env_with_an_expert_pickles():
         ({"helpers": True}, "helpers must be a whole number"),
         ({"reveal_hidden": "no"}, "reveal_hidden must be True or False, got 'no'"),
         ({"original_prompt": 1}, "original_prompt must be True or False, got 1"),
-        ({"limits": 3}, "limits must be a .*Limits, got 3"),
+        ({"cpu_seconds": "3"}, "cpu_seconds must be a number, got '3'"),
+        ({"cpu_seconds": 0}, "limit cpu_seconds must be finite and above 0, got 0"),
         ({"num_turns": 0}, "num_turns must be a whole number of at least 1, got 0"),
     ],
 )

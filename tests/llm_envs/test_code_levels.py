@@ -9,7 +9,6 @@ from code_rows import ALONE, AUX, MAIN, NEXT, env_of, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_envs.sandbox import Limits
 from llm_envs.tasks.code.levels import Team
 
 HALF = "def f(x):\n    y = aux(x)\n    return y if x > 1 else 'no'\n"  # passes the checks of 2 and 99
@@ -174,6 +173,6 @@ def test_cheats_earn_next_to_nothing(main):
 
 
 def test_an_endless_program_ends():
-    env = env_of(limits=Limits(cpu_seconds=0.2, total_cpu_seconds=0.5))
+    env = env_of(cpu_seconds=0.2)
     (reward,), (found,), _ = play(env, [AUX, "def f(x):\n    while True:\n        x += 1\n    return x\n"])
     assert reward <= 0.3 + 1e-9 and found["passed"] == 0.0

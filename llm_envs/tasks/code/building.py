@@ -18,8 +18,8 @@ from llm_envs.tasks.code.references import Reference, has_solution
 from llm_envs.tasks.sources import read_rows, split_rows
 from llm_envs.types import Item
 
-LIMITS = Limits(cpu_seconds=3.0, total_cpu_seconds=9.0)
-"""Of a program, unless others are given: three endless calls, and no more is tried."""
+ENDLESS_CALLS = 3
+"""After so many calls that use up their time nothing more of a program is tried."""
 
 EVAL_SHARE = 0.25
 """Of rows for which no evaluation part is named."""
@@ -37,7 +37,7 @@ class CodeOptions:
         original_prompt: whether later prompts repeat the first one.
         previous_response: whether an agent is shown its last answer.
         expert: who suggests edits; with the feedback "expert_edits" and only then.
-        limits: of the sandbox.
+        cpu_seconds: CPU time of one check; a program has `ENDLESS_CALLS` times as much.
 
     Raises:
         ValueError, TypeError: naming the option and its value.
@@ -50,7 +50,7 @@ class CodeOptions:
     original_prompt: bool = True
     previous_response: bool = True
     expert: Expert | None = None
-    limits: Limits = LIMITS
+    cpu_seconds: float = 3.0
 
     def __post_init__(self) -> None:
         Team(self.helpers)
@@ -63,10 +63,17 @@ class CodeOptions:
         for option in ("reveal_hidden", "original_prompt", "previous_response"):
             if not isinstance(getattr(self, option), bool):
                 raise TypeError(f"{option} must be True or False, got {getattr(self, option)!r}")
-        if not isinstance(self.limits, Limits):
-            raise TypeError(f"limits must be a llm_envs.sandbox.Limits, got {self.limits!r}")
+        _ = self.limits  # checks them
         if self.feedback == "bandit":
             object.__setattr__(self, "num_turns", 1)
+
+    @property
+    def limits(self) -> Limits:
+        """What the sandbox allows a program."""
+        seconds = self.cpu_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise TypeError(f"cpu_seconds must be a number, got {seconds!r}")
+        return Limits(cpu_seconds=seconds, total_cpu_seconds=ENDLESS_CALLS * seconds)
 
 
 def code_task(

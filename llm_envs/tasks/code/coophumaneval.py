@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
-from llm_envs.sandbox import Limits
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import LIMITS, CodeOptions, builtin_rows, code_task
+from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.feedback import Mode
 from llm_envs.tasks.code.problems import FIELDS
@@ -43,7 +42,7 @@ def task(
     original_prompt: bool = True,
     previous_response: bool = True,
     expert: Expert | None = None,
-    limits: Limits | None = None,
+    cpu_seconds: float = 3.0,
 ) -> Task:
     """Programmers who act at once, on problems made for a helper and a main function.
 
@@ -65,7 +64,7 @@ def task(
         original_prompt: repeat the first prompt in later ones.
         previous_response: show an agent its last answer.
         expert: who suggests edits.
-        limits: of the sandbox.
+        cpu_seconds: that one check may take.
     """
     if known_faults not in get_args(Faults):
         raise ValueError(f"known_faults must be 'keep' or 'skip', got {known_faults!r}")
@@ -83,7 +82,7 @@ def task(
         original_prompt=original_prompt,
         previous_response=previous_response,
         expert=expert,
-        limits=LIMITS if limits is None else limits,
+        cpu_seconds=cpu_seconds,
     )
     return code_task("coophumaneval-v0", rows, options, eval_ids=eval_ids, eval_share=eval_share)
 

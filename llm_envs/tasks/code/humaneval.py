@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import resources
 
-from llm_envs.sandbox import Limits
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import LIMITS, CodeOptions, builtin_rows, code_task
+from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.feedback import Mode
 from llm_envs.tasks.code.problems import FIELDS
@@ -31,7 +30,7 @@ def task(
     original_prompt: bool = True,
     previous_response: bool = True,
     expert: Expert | None = None,
-    limits: Limits | None = None,
+    cpu_seconds: float = 3.0,
 ) -> Task:
     """Programmers who act at once: `aux_0`, … write helper functions, `main_0` writes the function that the problem asks for.
 
@@ -63,7 +62,7 @@ def task(
         original_prompt: repeat the first prompt in later ones.
         previous_response: show an agent its last answer.
         expert: who suggests edits: messages → text; see `experts.PolicyExpert`.
-        limits: of the sandbox; 3 seconds of CPU time for a check and 9 for a program unless given.
+        cpu_seconds: CPU time that one check may take; a program has three times as much.
     """
     if source in ("package", "hub") and path is None and eval_ids is None and eval_share is None:
         eval_ids = EVALUATION
@@ -75,7 +74,7 @@ def task(
         original_prompt=original_prompt,
         previous_response=previous_response,
         expert=expert,
-        limits=LIMITS if limits is None else limits,
+        cpu_seconds=cpu_seconds,
     )
     return code_task("humaneval-v0", SOURCES.rows(source, path), options, eval_ids=eval_ids, eval_share=eval_share)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from llm_envs.sandbox import Limits
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import LIMITS, CodeOptions, builtin_rows, code_task
+from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.feedback import Mode
 from llm_envs.tasks.code.problems import FIELDS
@@ -28,7 +27,7 @@ def task(
     original_prompt: bool = True,
     previous_response: bool = True,
     expert: Expert | None = None,
-    limits: Limits | None = None,
+    cpu_seconds: float = 3.0,
 ) -> Task:
     """Programmers who act at once, on problems described in a sentence.
 
@@ -49,7 +48,7 @@ def task(
         original_prompt: repeat the first prompt in later ones.
         previous_response: show an agent its last answer.
         expert: who suggests edits.
-        limits: of the sandbox.
+        cpu_seconds: that one check may take.
     """
     options = CodeOptions(
         helpers=helpers,
@@ -59,7 +58,7 @@ def task(
         original_prompt=original_prompt,
         previous_response=previous_response,
         expert=expert,
-        limits=LIMITS if limits is None else limits,
+        cpu_seconds=cpu_seconds,
     )
     return code_task("mbpp-v0", SOURCES.rows(source, path), options, eval_ids=eval_ids, eval_share=eval_share)
 
