@@ -6,6 +6,7 @@ import random
 import socket
 import sys
 import types
+from pathlib import Path
 
 from llm_envs.sandbox import codec, wire
 from llm_envs.sandbox.peer import Peer, object_operations
@@ -18,7 +19,7 @@ def serve(channel: socket.socket) -> None:
     sys.setrecursionlimit(1000 + 20)
     peer = Peer(channel, 2, operators=True, forgets=False)
     module = types.ModuleType("solution")
-    module.__file__ = "<solution>"
+    module.__file__ = str(Path.cwd() / "solution.py")
     sys.modules["solution"] = module
 
     def load(source: str) -> None:

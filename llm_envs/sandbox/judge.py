@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 import traceback
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from llm_envs.sandbox import wire
@@ -55,7 +55,7 @@ class Bench:
         self._trial = trial
         self._session = session
         self._tell = tell
-        self._folder = str(os.getcwd())  # noqa: PTH109 (Path would add nothing)
+        self._folder = str(Path.cwd())
         self._setup = compiled(trial.setup, "<setup>")
         self._checks = [compiled(check, "<check>") for check in trial.checks]
         self._names: dict[str, NameKind] = {}
@@ -79,6 +79,7 @@ class Bench:
         self._session.start()
         module = types.ModuleType(TESTS)
         namespace = vars(module)
+        namespace["__file__"] = str(Path(self._folder, "tests.py"))
         sys.modules[TESTS] = module
         loaded = self._session.step("load", lambda: self._load(namespace), self._folder)
         tell("loaded", vars(loaded))
@@ -132,9 +133,9 @@ class Bench:
         """Runs the setup without a solution, so that the tests that cannot run are at least known."""
         try:
             exec(self._setup, namespace)
-        except NameError as error:
-            if error.name not in self._trial.names:
-                raise SandboxError(f"the setup failed by itself: {error}") from error
+        except Exception as error:
+            if not (isinstance(error, NameError) and error.name in self._trial.names):
+                raise SandboxError(f"the setup failed by itself: {type(error).__name__}: {error}") from error
 
     def _plan(self, namespace: dict[str, Any]) -> list[tuple[str, Callable[[dict[str, Any]], None]]]:
         if self._trial.unittest:

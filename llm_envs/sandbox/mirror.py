@@ -68,16 +68,19 @@ class Mirror:
 
     def write(self, body: tuple[object, ...]) -> str:
         """The text of a message."""
-        forgotten = self._forget() if self._forgets else []
         self._fresh.clear()
-        known = list(self._shared.items())
+        known = list(self._shared)
         tree = codec.pack(body, self._refer)
-        changed = []
-        for number, shared in known:
+        changed, forgotten = [], []
+        for number in known:  # a container before those in it, so that one pass forgets all of them
+            shared = self._shared[number]
             text = self._text(number, shared)
             if text != shared.text:
                 shared.text = text
                 changed.append(text)
+            elif self._forgets and sys.getrefcount(shared.value) <= self._alone:
+                forgotten.append(number)
+                del self._shared_numbers[id(shared.value)], self._shared[number]
         for number in self._fresh:  # grows while it is read
             shared = self._shared[number]
             shared.text = self._text(number, shared)
@@ -92,15 +95,6 @@ class Mirror:
 
     def _pack(self, value: object) -> Tree:
         return codec.pack(value, self._refer)
-
-    def _forget(self) -> list[int]:
-        gone = []
-        for number in list(self._shared):  # a container before those in it, so that one pass takes all
-            shared = self._shared[number]
-            if sys.getrefcount(shared.value) <= self._alone:
-                gone.append(number)
-                del self._shared_numbers[id(shared.value)], self._shared[number]
-        return gone
 
     def _refer(self, value: object) -> Tree:
         """The tree of a value that is no immutable plain data."""

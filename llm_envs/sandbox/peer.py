@@ -11,6 +11,7 @@ from typing import Any
 
 from llm_envs.sandbox import codec, wire
 from llm_envs.sandbox.mirror import Mirror, plain
+from llm_envs.sandbox.remote import SPECIAL
 
 Operation = Callable[..., object]
 
@@ -84,6 +85,8 @@ def object_operations(mirror: Mirror) -> dict[str, Operation]:
     """What can be done to objects of this side, without asking whether it should be."""
 
     def special(number: int, name: str, args: tuple[object, ...], options: tuple[tuple[str, object], ...] = ()) -> object:
+        if name not in SPECIAL:
+            raise AttributeError(f"{name!r} is no method that the language calls")
         value = mirror.own(number)
         method = getattr(type(value), name, None)
         return NotImplemented if method is None else method(value, *args, **dict(options))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import types
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
@@ -16,7 +17,7 @@ from llm_envs.sandbox.trial import Limits, Outcome, SandboxError, Status
 TESTS = "tests"
 """Name of the module that setup and checks run in."""
 MOST_TEXT = 2000
-_OPEN_MODULES = frozenset((TESTS, "unittest.mock", "_io", "sqlite3"))
+_OPEN_MODULES = frozenset((TESTS, "unittest.mock", "_io", "sqlite3", "xml.etree.ElementTree", "_elementtree"))
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 
@@ -71,32 +72,36 @@ class JudgePeer(Peer):
 
 
 def guarded_operations(peer: Peer) -> dict[str, Operation]:
-    """What a solution may do to objects of the tests: call them, and use those that were made to be used.
+    """What a solution may do to objects of the tests: call them, iterate over them and the like, and use those made to be used.
 
     Frames, modules, functions' globals and test cases would lead it to expected values.
     """
     unguarded = object_operations(peer.mirror)
 
-    def is_open(number: int) -> bool:
-        import unittest
-
-        value = peer.mirror.own(number)
-        return type(value).__module__ in _OPEN_MODULES and not isinstance(value, (unittest.TestCase, type))
-
     def guarded(name: str) -> Operation:
         def operation(number: int, *args: Any) -> object:
             value = peer.mirror.own(number)
-            is_call = (name, args[:1]) == ("special", ("__call__",)) or name == "new"
             if name == "get" and args[0] == "__name__":
                 return str(value.__name__)
-            hidden = name in ("get", "set", "delete") and str(args[0]).startswith("_")
-            if hidden or not (is_call or is_open(number)):
+            if not _allows(value, name, args):
                 raise AttributeError(f"a {type(value).__name__} of the tests does not show {args[:1]}")
             return unguarded[name](number, *args)
 
         return operation
 
     return {name: guarded(name) for name in unguarded}
+
+
+def _allows(value: object, name: str, args: tuple[object, ...]) -> bool:
+    import unittest
+
+    if isinstance(value, (unittest.TestCase, types.ModuleType, types.FrameType)):
+        return False
+    if name in ("special", "new", "contains"):
+        return True
+    if name in ("get", "set", "delete") and str(args[0]).startswith("_"):
+        return False
+    return type(value).__module__ in _OPEN_MODULES and not isinstance(value, type)
 
 
 class Session:
