@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 
 from llm_envs.sandbox import isolation, kernel
+from llm_envs.sandbox.clearing import kill_group
 from llm_envs.sandbox.processes import usage
 from llm_envs.sandbox.trial import Limits
 
@@ -41,7 +42,7 @@ class Guest:
         """Ends it, after so many seconds in which it may end by itself; status and reason."""
         own = self._own_ending(patience)
         if own is None:
-            _kill(self.pid)
+            kill_group(self.pid)
             self._own_ending(10.0)
         os.close(self._ending)
         os.waitpid(self._keeper, 0)
@@ -56,13 +57,6 @@ class Guest:
         status, used = text.split()
         self.used = max(self.used, float(used))
         return int(status)
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, 9)
-    except ProcessLookupError:
-        return
 
 
 def _ending_of(status: int | None) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -12,6 +13,13 @@ from pathlib import Path
 from llm_envs.sandbox.processes import descendants
 
 
+def kill_group(leader: int) -> None:
+    """Ends a process, which may be gone, and those of its group."""
+    for send in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            send(leader, signal.SIGKILL)
+
+
 def end_children(spared: int = 0) -> None:
     """Ends every descendant of this process but one child, and waits for them.
 
@@ -20,10 +28,8 @@ def end_children(spared: int = 0) -> None:
     while True:
         members = [pid for pid in descendants(os.getpid()) if pid != spared]
         for pid in members:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         if not _reap(spared) and not members:
             return
         time.sleep(0.0005)
@@ -33,10 +39,8 @@ def _reap(spared: int) -> bool:
     """Waits for the children that have ended; whether there were any."""
     some = False
     for pid in [pid for pid in descendants(os.getpid()) if pid != spared]:
-        try:
+        with contextlib.suppress(ChildProcessError):  # a child's child
             some |= os.waitpid(pid, os.WNOHANG)[0] != 0
-        except ChildProcessError:
-            continue  # a child's child
     return some
 
 

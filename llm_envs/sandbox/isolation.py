@@ -64,8 +64,8 @@ def succeeds(act: Callable[[], None]) -> bool:
 def become(uid: int) -> None:
     """Makes this process, root's, one of an unprivileged user."""
     os.setgroups([])
-    os.setresgid(uid, uid, uid)
-    os.setresuid(uid, uid, uid)
+    os.setgid(uid)
+    os.setuid(uid)
     # Otherwise /proc/self would not be ours, which maps of ids are written to.
     if kernel.on_linux():
         kernel.set_readable(True)

@@ -1,8 +1,8 @@
 """Two processes' view of the same values: what each has shown to the other, by number.
 
-Lists, mappings and sets that cross are *shared*: both sides have one, and each message carries the contents of those that were changed
-since the last. A test may thus keep a list that the solution changes, or change one that the solution keeps, as in one process. Objects,
-functions and classes stay where they are and get a stand-in on the other side.
+Lists, mappings and sets that cross are *shared*: both sides have one, and each message carries the contents of those that were
+changed since the last. A test may thus keep a list that the solution changes, or change one that the solution keeps, as in one process.
+Objects, functions and classes stay where they are and get a stand-in on the other side.
 """
 
 from __future__ import annotations
@@ -111,8 +111,9 @@ class Mirror:
             return ["S", self._share(value, kind)]
         if isinstance(value, BaseException):
             return self.exception_tree(value)
-        if issubclass(type(value), tuple) and type(value).__bases__ == (tuple,) and hasattr(type(value), "_fields"):
-            return ["N", type(value).__name__, list(type(value)._fields), *map(self._pack, tuple.__iter__(value))]
+        if isinstance(value, tuple) and type(value).__bases__ == (tuple,) and hasattr(type(value), "_fields"):
+            columns = list(vars(type(value))["_fields"])
+            return ["N", type(value).__name__, columns, *map(self._pack, tuple.__iter__(value))]
         if _plain_base(type(value)) is not None:
             return self._pack(plain(value))
         return self._object(value)

@@ -31,6 +31,7 @@ class Peer:
         self._thread = threading.get_ident()
         self.mirror = Mirror(first, self.ask, operators=operators, forgets=forgets)
         self.operations: dict[str, Operation] = {}
+        self.before_answers: Callable[[], None] = lambda: None
         self.asked = 0
 
     def ask(self, operation: str, *args: object) -> Any:
@@ -78,6 +79,7 @@ class Peer:
             raise
         except BaseException as error:  # all of them belong to the side that asked
             text = self.mirror.write(("x", error))
+        self.before_answers()
         wire.send(self._channel, text)
 
 

@@ -68,8 +68,8 @@ class Pool:
 class Sandbox:
     """Runs untrusted solutions with limits, and judges them by trusted tests in another process.
 
-    Safe to use from several threads; can be pickled (processes and the memory of reports stay behind). Processes are started by the first
-    trial and end with `close`, with the `with` block, or with this object. docs/sandbox.md says what is isolated, and what is not.
+    Safe to use from several threads; can be pickled (processes and the memory of reports stay behind). Processes are started by the
+    first trial and end with `close`, with the `with` block, or with this object. docs/sandbox.md says what is isolated, and what is not.
 
     Args:
         limits: of every trial.

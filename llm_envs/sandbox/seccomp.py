@@ -1,7 +1,7 @@
 """Seccomp: system calls that a solution cannot make; a filter that the kernel asks before each.
 
-Refused: sockets (so no network, whatever the namespaces), looking into or signalling other processes, new namespaces and mounts, memory
-files and System V objects (which no limit counts), and calls that only widen the kernel's surface. They fail with EPERM.
+Refused: sockets (so no network, whatever the namespaces), looking into or signalling other processes, new namespaces and mounts,
+memory files and System V objects (which no limit counts), and calls that only widen the kernel's surface. They fail with EPERM.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Trial:
         setup: trusted source that runs in the judge, in the namespace of the names.
         checks: trusted sources; each runs in a copy of the setup's namespace and is a verdict.
         unittest: the checks are the test methods of the `TestCase` classes that the setup defines.
-        operators: objects of the solution's classes take part in arithmetic, ordering and `in` with the values of the tests, so that a
-            class says itself what `total - 5` or `5 in total` is. A solution can then defeat tests that rely on it; see docs/sandbox.md.
+        operators: objects of the solution's classes take part in arithmetic, ordering and `in` with the values of the tests, so
+            that a class says itself what `total - 5` is. A solution can then defeat tests that rely on it; see docs/sandbox.md.
 
     Raises:
         ValueError: checks with `unittest`, or a name that is none.
@@ -107,7 +107,7 @@ class Outcome:
     """How the loading, the setup or a check ended.
 
     Attributes:
-        name: "load", "setup", the number of a check, or `Class.method` of a test.
+        name: "load", "setup", the number of a check from 0, or `Class.method` of a test.
         status: "passed"; "failed" by an AssertionError; "error" by another exception; "timeout" by CPU or waiting time; "memory";
             "exited" if the solution's process ended; "not run".
         exception: name of the exception's class.

@@ -1,24 +1,24 @@
 """The warden: a process that starts the judge and the solution of one trial after the other, watches them and clears up.
 
-It is started once and forks, so that a trial costs no interpreter start. It never reads a trial: that goes from the host to the judge, so
-no memory that a solution is forked from has held a test.
+It is started once and forks, so that a trial costs no interpreter start. It never reads a trial: that goes from the host to the
+judge, so no memory that a solution is forked from has held a test.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import select
-import signal
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from llm_envs.sandbox import isolation, kernel, landlock, wire
 from llm_envs.sandbox.children import Guest, fork_guest, fork_judge
-from llm_envs.sandbox.clearing import empty_folder, end_children
+from llm_envs.sandbox.clearing import empty_folder, end_children, kill_group, remove_folder
 from llm_envs.sandbox.processes import cpu_clock, delayed, usage
 from llm_envs.sandbox.trial import Limits
 
@@ -36,14 +36,15 @@ def main(control: int) -> None:
     """Serves the host on this descriptor until it is gone."""
     host = socket.socket(fileno=control)
     order, _ = wire.receive_order(host)
-    work = str(Path(order["folder"]) / "work")
+    folder = order["folder"]
+    work = str(Path(folder) / "work")
     if kernel.on_linux():
         kernel.adopt_orphans()
     Path(work).mkdir(mode=0o777)
     Path(work).chmod(0o777)  # the folder around it is closed; root's warden becomes somebody else
     try:
         layers = isolation.take_layers(order["uid"], work)
-        rules = landlock.make_rules(order["folder"]) if layers.landlock else None
+        rules = landlock.make_rules(folder) if layers.landlock else None
     except OSError as error:
         wire.send_order(host, {"fault": str(error)})
         return
@@ -60,28 +61,27 @@ def main(control: int) -> None:
         try:
             order, (trial,) = wire.receive_order(host)
         except wire.ClosedError:
-            return
+            break
         wire.send_order(host, Watch(Limits(**order["limits"]), layers, rules, work, host).run(trial))
+    # The host does so as well, unless it was killed.
+    remove_folder(folder)
 
 
 def preload() -> None:
     """Loads what tests and solutions often need, so that no trial pays for it."""
-    for name in order_of_preloads():
-        try:
-            __import__(name)
-        except ImportError:  # numpy is not needed to run programs that do without
-            continue
+    for name in _PRELOADED:
+        # numpy is not needed to run programs that do without.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
-def order_of_preloads() -> tuple[str, ...]:
-    """Names of modules."""
-    return (
-        *("array", "bisect", "calendar", "cmath", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum"),
-        *("fractions", "functools", "hashlib", "heapq", "io", "itertools", "json", "logging", "math", "operator", "os", "pathlib"),
-        *("queue", "random", "re", "shutil", "sqlite3", "statistics", "string", "subprocess", "tempfile", "textwrap", "threading"),
-        *("time", "traceback", "types", "typing", "unittest", "unittest.mock", "uuid", "numpy", "numpy.random"),
-        *("llm_envs.sandbox.judge", "llm_envs.sandbox.guest", "xml.etree.ElementTree", "zipfile"),
-    )
+_PRELOADED = (
+    *("array", "bisect", "calendar", "cmath", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum"),
+    *("fractions", "functools", "hashlib", "heapq", "io", "itertools", "json", "logging", "math", "operator", "os", "pathlib"),
+    *("queue", "random", "re", "shutil", "sqlite3", "statistics", "string", "subprocess", "tempfile", "textwrap", "threading"),
+    *("time", "traceback", "types", "typing", "unittest", "unittest.mock", "uuid", "numpy", "numpy.random"),
+    *("llm_envs.sandbox.judge", "llm_envs.sandbox.guest", "xml.etree.ElementTree", "zipfile"),
+)
 
 
 class Watch:
@@ -133,9 +133,10 @@ class Watch:
             kernel.mount_memory(self._work, 4 * self._limits.file_mb)
 
     def _clear(self) -> None:
-        for pid in (self._guest.pid if self._guest else 0, self._judge):
-            if pid:
-                kill(pid)
+        self._end_guest()
+        if self._judge:
+            kill_group(self._judge)
+            os.waitpid(self._judge, 0)
         end_children()
         if self._layers.mounts:
             kernel.unmount(self._work)
@@ -214,7 +215,7 @@ class Watch:
         self._guest.cause = (cause, message)
         # Counted before it is gone.
         self._guest.used = usage(self._guest.pid).cpu_seconds
-        kill(self._guest.pid)
+        kill_group(self._guest.pid)
 
     def _end_guest(self, patience: float = 0.0) -> tuple[str, str]:
         """Ends the solution's process if there is one, after seconds in which it may end by itself; how it ended, and why."""
@@ -249,15 +250,3 @@ def output_file() -> int:
 
     fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
     return descriptor
-
-
-def kill(pid: int) -> None:
-    """Ends a process that may be gone."""
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from llm_envs.sandbox import wire
 from llm_envs.sandbox.children import environment
 from llm_envs.sandbox.clearing import remove_folder
 from llm_envs.sandbox.isolation import unprivileged_id
-from llm_envs.sandbox.trial import Limits, Outcome, Report, SandboxError, Trial
+from llm_envs.sandbox.trial import Limits, Outcome, Report, SandboxError, Status, Trial
 
 START_SECONDS = 120.0
 """For an interpreter on a busy machine."""
@@ -143,13 +143,13 @@ class Worker:
 
 def report_of(trial: Trial, parts: Mapping[str, Any], answer: Mapping[str, Any]) -> Report:
     """The report that the judge's words and the warden's make; the first outcome that is missing is that of what took too long."""
-    late = iter([("timeout", "the test itself took too long")] if "done" not in parts else [])
+    late: Iterator[tuple[Status, str]] = iter([("timeout", "the test itself took too long")] if "done" not in parts else [])
 
     def outcome(name: str, said: Mapping[str, Any] | None) -> Outcome:
         if said is not None:
             return Outcome(**said)
-        status, message = next(late, ("not run", ""))
-        return Outcome(name, status, message=message)
+        ended = next(late, None)
+        return Outcome(name, "not run") if ended is None else Outcome(name, ended[0], message=ended[1])
 
     loaded, setup = (outcome(name, parts.get(key)) for key, name in (("loaded", "load"), ("setup", "setup")))
     names = parts.get("plan") or [str(number) for number in range(len(trial.checks))]
