@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from llm_envs.sandbox import isolation, kernel
 from llm_envs.sandbox.clearing import kill_group
+from llm_envs.sandbox.layers import Layers
 from llm_envs.sandbox.processes import usage
 from llm_envs.sandbox.trial import Limits
 
@@ -71,7 +72,7 @@ def _ending_of(status: int | None) -> tuple[str, str]:
 
 
 def fork_judge(
-    host: socket.socket, trial: int, limits: Limits, layers: isolation.Layers, rules: int | None, work: str
+    host: socket.socket, trial: int, limits: Limits, layers: Layers, rules: int | None, work: str
 ) -> tuple[int, socket.socket]:
     """The judge's process and the socket on which it gives orders."""
     ours, theirs = socket.socketpair()
@@ -81,7 +82,7 @@ def fork_judge(
         most = max(JUDGE_MEMORY_MB, 2 * limits.memory_mb)
         wide = Limits(**{**vars(limits), "open_files": JUDGE_FILES})
         seconds = 2 * limits.total_cpu_seconds + 10
-        isolation.limit(wide, isolation.Layers(), memory_mb=most, cpu_seconds=seconds, processes=0)
+        isolation.limit(wide, Layers(), memory_mb=most, cpu_seconds=seconds, processes=0)
         isolation.confine(layers, rules, signals=False)
 
     def act() -> None:
@@ -97,7 +98,7 @@ def fork_judge(
 
 
 def fork_guest(
-    host: socket.socket, output: int, limits: Limits, layers: isolation.Layers, rules: int | None, work: str, orders: socket.socket
+    host: socket.socket, output: int, limits: Limits, layers: Layers, rules: int | None, work: str, orders: socket.socket
 ) -> tuple[Guest, int]:
     """A solution's process and a descriptor of the judge's end of its channel.
 
@@ -119,7 +120,7 @@ def fork_guest(
             os.write(writing, f"!{error}\n".encode())
             return
         os.write(writing, b"+\n")
-        os.closerange(theirs.fileno() + 1, _MOST_DESCRIPTORS)
+        _close_others((theirs.fileno(),))
         from llm_envs.sandbox.guest import serve
 
         serve(theirs)

@@ -1,8 +1,8 @@
 """Plain data as JSON trees: the only thing that crosses between a solution and its judge.
 
-Texts, numbers, None, True and False are themselves; anything else is a list that begins with a tag. What has an identity (containers
-that can change, objects, functions, classes) is left to the caller's `refer` and `resolve`. Nothing here looks up a name that came from
-the other side but in the fixed tables below.
+Texts, numbers, None, True and False are themselves; anything else is a list that begins with a tag. What has an identity
+(containers that can change, objects, functions, classes) is left to the caller's `refer` and `resolve`. Nothing here looks up a
+name that came from the other side but in the fixed tables below.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Layers of isolation: what this system offers, taken once for a warden, and what each process of a trial is put under.
 
-Every layer is tried before it is relied on; `Layers` says which hold.
+Every layer is tried before it is relied on.
 """
 
 from __future__ import annotations
@@ -8,39 +8,16 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Container
 from pathlib import Path
 
 from llm_envs.sandbox import kernel, landlock, seccomp
+from llm_envs.sandbox.layers import Layers
 from llm_envs.sandbox.trial import Limits
 
 _UIDS = (61184, 65519)
 """Numbers that systemd gives to short-lived users, so that no account has them."""
 _PROBE_PROCESSES = 8
-
-
-@dataclass(frozen=True)
-class Layers:
-    """What holds for a solution.
-
-    Attributes:
-        user: it has another user id than root.
-        namespaces: it lives in user, network and IPC namespaces of the warden.
-        pids: it sees and signals no process but its own.
-        mounts: its folder is a file system of its own, of limited size.
-        landlock: it reads the system and the interpreter alone, and writes in its folder.
-        seccomp: system calls are filtered.
-        processes: the kernel counts its processes apart from others.
-    """
-
-    user: bool = False
-    namespaces: bool = False
-    pids: bool = False
-    mounts: bool = False
-    landlock: bool = False
-    seccomp: bool = False
-    processes: bool = False
 
 
 def unprivileged_id(slot: int) -> int:
@@ -71,35 +48,37 @@ def become(uid: int) -> None:
         kernel.set_readable(True)
 
 
-def take_layers(uid: int | None, folder: str) -> Layers:
+def take_layers(uid: int | None, folder: str, without: Container[str] = ()) -> Layers:
     """Puts this process, a warden, into what the system offers; children inherit it.
 
     Args:
         uid: to become, for root.
-        folder: the warden's own.
+        folder: of the trials.
+        without: layers not to take.
 
     Raises:
-        OSError: root's interpreter can be read by root alone, and nothing else would confine a solution that stays root.
+        OSError: this is root, whose interpreter nobody else can read, and nothing else would confine a solution that stays root.
     """
-    user = uid is not None and _leave_root(uid, folder)
+    user = uid is not None and "user" not in without and _leave_root(uid, folder)
     if not kernel.on_linux():
-        return Layers(user=user or os.geteuid() != 0)
-    offered = landlock.version() > 0
-    if os.geteuid() == 0 and not offered:
-        raise OSError(f"root alone can read {sys.prefix}, and the kernel has no Landlock: run as a user, or move the interpreter")
-    spaces = next((flags for flags in _COMBINATIONS if succeeds(lambda flags=flags: _try_spaces(flags, folder))), 0)
+        return Layers(user=os.geteuid() != 0)
+    spaces = 0
+    if "namespaces" not in without and kernel.can_drop_capabilities():
+        choices = [flags for flags in _COMBINATIONS if "mounts" not in without or not flags & kernel.NEW_MOUNTS]
+        spaces = next((flags for flags in choices if succeeds(lambda flags=flags: _try_spaces(flags, folder))), 0)
+    has_landlock = "landlock" not in without and landlock.version() > 0
+    if os.geteuid() == 0 and not (spaces and has_landlock):
+        raise OSError(f"root alone can read {sys.prefix} and there is no Landlock or no namespace: run as a user, or move Python")
     if spaces:
         enter_spaces(spaces)
-    elif os.geteuid() == 0:
-        raise OSError(f"root alone can read {sys.prefix}, and namespaces are not allowed: run as a user, or move the interpreter")
     return Layers(
         user=os.geteuid() != 0,
         namespaces=bool(spaces & kernel.NEW_NET),
-        pids=bool(spaces),
+        pids=bool(spaces) and "pids" not in without,
         mounts=bool(spaces & kernel.NEW_MOUNTS),
-        landlock=offered,
-        seccomp=seccomp.available(),
-        processes=(user or bool(spaces)) and os.geteuid() != 0 and succeeds(_try_processes),
+        landlock=has_landlock,
+        seccomp="seccomp" not in without and seccomp.available(),
+        processes="processes" not in without and (user or bool(spaces)) and os.geteuid() != 0 and succeeds(_try_processes),
     )
 
 
@@ -213,8 +192,7 @@ def confine(layers: Layers, rules: int | None, *, signals: bool) -> None:
     if not kernel.on_linux():
         return
     kernel.gain_nothing()
-    if layers.pids:
-        kernel.drop_capabilities()
+    kernel.drop_capabilities()  # in its namespaces it has all of them
     if rules is not None:
         landlock.restrict(rules)
     if layers.seccomp:

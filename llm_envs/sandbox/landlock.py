@@ -56,6 +56,8 @@ def make_rules(writable: str) -> int:
     _allow(rules, "/dev/null", handled & (_READ | _WRITE | _TRUNCATE))
     for path in readable_paths():
         _allow(rules, path, _EXECUTE | _READ | _LIST)
+    for path in package_folders():
+        _allow(rules, path, _LIST)  # without which the import system finds nothing in it
     return rules
 
 
@@ -80,16 +82,23 @@ def readable_paths() -> Iterator[str]:
     """Files and folders of the system and of the interpreter with its packages, without our own."""
     yield from SYSTEM
     yield from SYSTEM_FILES
-    prefixes = sorted({sys.prefix, sys.base_prefix})
-    # What lies elsewhere was put there for development: tests and data sets beside the packages.
-    packages = {str(Path(entry).resolve()) for entry in sys.path if entry.startswith(tuple(prefixes)) and Path(entry).is_dir()}
-    for prefix in prefixes:
+    for prefix in {sys.prefix, sys.base_prefix}:
         yield str(Path(prefix) / "bin")
         yield str(Path(prefix) / "pyvenv.cfg")
-        if Path(prefix).resolve() not in (Path("/"), Path("/usr")):
-            packages.add(str((Path(prefix) / "lib").resolve()))
-    for folder in sorted(packages):
-        yield from _entries(folder, packages)
+    folders = package_folders()
+    for folder in sorted(folders):
+        yield from _entries(folder, folders)
+
+
+def package_folders() -> set[str]:
+    """Folders of libraries and packages: those of the interpreter that modules are looked for in, and what those lie in.
+
+    What is elsewhere was put there for development: tests and data sets lie beside the packages.
+    """
+    prefixes = (sys.prefix, sys.base_prefix)
+    folders = {str(Path(entry).resolve()) for entry in sys.path if entry.startswith(prefixes) and Path(entry).is_dir()}
+    libraries = {Path(prefix) / "lib" for prefix in prefixes if Path(prefix).resolve() not in (Path("/"), Path("/usr"))}
+    return folders | {str(library.resolve()) for library in libraries}
 
 
 def _entries(folder: str, packages: Iterable[str]) -> Iterator[str]:

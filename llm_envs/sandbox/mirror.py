@@ -1,8 +1,8 @@
 """Two processes' view of the same values: what each has shown to the other, by number.
 
 Lists, mappings and sets that cross are *shared*: both sides have one, and each message carries the contents of those that were
-changed since the last. A test may thus keep a list that the solution changes, or change one that the solution keeps, as in one process.
-Objects, functions and classes stay where they are and get a stand-in on the other side.
+changed since the last. A test may thus keep a list that the solution changes, or change one that the solution keeps, as in one
+process. Objects, functions and classes stay where they are and get a stand-in on the other side.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stand-ins for objects of the other process: what is done to one is done there; the result is data or another stand-in.
 
-A stand-in is never equal to plain data, and unless `operators` are allowed it takes no part in arithmetic, ordering or `in` with it:
-an object that says so itself would equal anything.
+A stand-in is never equal to plain data, and unless `operators` are allowed it takes no part in arithmetic, ordering or `in`
+with it: an object that says so itself would equal anything.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class RemoteMeta(type):
     _remote_ask: Ask
     _remote_class_number: int
 
-    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> RemoteMeta:
+    def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> RemoteMeta:  # noqa: D102
         if bases and "_remote_class_number" not in names:
             raise TypeError(f"a class of the other process cannot be extended here: {name}")
         return super().__new__(mcs, name, bases, names)
 
-    def __call__(cls, *args: object, **options: object) -> Any:
+    def __call__(cls, *args: object, **options: object) -> Any:  # noqa: D102
         return cls._remote_ask("new", cls._remote_class_number, args, tuple(options.items()))
 
     def __getattr__(cls, name: str) -> Any:
@@ -181,7 +181,7 @@ def _contains(self: Remote, value: object) -> bool:
 
 
 def _forward(name: str) -> Callable[..., Any]:
-    def method(self: Remote, *args: object, **options: object) -> Any:  # noqa: D102
+    def method(self: Remote, *args: object, **options: object) -> Any:
         return self._remote_ask("special", self._remote_number, name, args, tuple(options.items()))
 
     method.__name__ = name
@@ -194,7 +194,7 @@ def _exit(self: Remote, kind: object, error: object, traceback: object) -> Any:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    def method(self: Remote, *args: object) -> Any:  # noqa: D102
+    def method(self: Remote, *args: object) -> Any:
         if self._remote_operators or all(isinstance(value, Remote) for value in args):
             return self._remote_ask("special", self._remote_number, name, args)
         return NotImplemented

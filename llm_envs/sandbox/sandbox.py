@@ -7,12 +7,15 @@ import sys
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from llm_envs.sandbox.layers import LAYERS
 from llm_envs.sandbox.trial import Limits, Report, SandboxError, Trial
-from llm_envs.sandbox.worker import Worker
+
+if TYPE_CHECKING:
+    from llm_envs.sandbox.worker import Worker
 
 
 class Pool:
@@ -20,9 +23,11 @@ class Pool:
 
     Args:
         size: most workers at one time.
+        without: layers of isolation not to take.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, without: Collection[str] = ()) -> None:
+        self._without = without
         self._free = threading.Semaphore(size)
         self._lock = threading.Lock()
         self._idle: list[Worker] = []
@@ -48,7 +53,9 @@ class Pool:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        return Worker()
+        from llm_envs.sandbox.worker import Worker  # loads what only POSIX systems have
+
+        return Worker(self._without)
 
     def _give_back(self, worker: Worker) -> None:
         if not worker.closed:
@@ -68,20 +75,24 @@ class Pool:
 class Sandbox:
     """Runs untrusted solutions with limits, and judges them by trusted tests in another process.
 
-    Safe to use from several threads; can be pickled (processes and the memory of reports stay behind). Processes are started by the
-    first trial and end with `close`, with the `with` block, or with this object. docs/sandbox.md says what is isolated, and what is not.
+    Safe to use from several threads; can be pickled (processes and the memory of reports stay behind). Processes are started by
+    the first trial and end with `close`, with the `with` block, or with this object. docs/sandbox.md says what is isolated, and
+    what is not.
 
     Args:
         limits: of every trial.
         workers: trials at one time; as many as this process may use processors unless given.
         cache: reports that are remembered, so that a reward and its feedback cost one trial; 0 for none.
+        without: layers of isolation not to take although the system has them, by the names of `isolation()`.
 
     Raises:
         SandboxError: on Windows, where processes cannot be limited like this.
-        ValueError: fewer than one worker, or a negative cache.
+        ValueError: fewer than one worker, a negative cache, or a layer that does not exist.
     """
 
-    def __init__(self, limits: Limits | None = None, workers: int | None = None, *, cache: int = 4096) -> None:
+    def __init__(
+        self, limits: Limits | None = None, workers: int | None = None, *, cache: int = 4096, without: Iterable[str] = ()
+    ) -> None:
         if os.name != "posix":
             raise SandboxError(f"untrusted code can be run on Linux (and with fewer guarantees on macOS), not on {sys.platform}")
         for name, value, least in (("workers", 1 if workers is None else workers, 1), ("cache", cache, 0)):
@@ -90,17 +101,20 @@ class Sandbox:
         self.limits = limits if limits is not None else Limits()
         self.workers = workers if workers is not None else _processors()
         self._cache_size = cache
+        self._without = tuple(without)
+        if unknown := set(self._without) - set(LAYERS):
+            raise ValueError(f"without may name {', '.join(LAYERS)}, got {', '.join(sorted(unknown))}")
         self._begin()
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._reports: OrderedDict[Trial, Report] = OrderedDict()
-        self._pool = Pool(self.workers)
+        self._pool = Pool(self.workers, self._without)
         self._end = weakref.finalize(self, self._pool.close)
         self._owner = os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"limits": self.limits, "workers": self.workers, "_cache_size": self._cache_size}
+        return {"limits": self.limits, "workers": self.workers, "_cache_size": self._cache_size, "_without": self._without}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
 import types
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 
 from llm_envs.sandbox import codec, wire
+from llm_envs.sandbox.outcomes import cut, outcome_of
 from llm_envs.sandbox.peer import Operation, Peer, object_operations
 from llm_envs.sandbox.trial import Limits, Outcome, SandboxError, Status
 
 TESTS = "tests"
 """Name of the module that setup and checks run in."""
-MOST_TEXT = 2000
 _OPEN_MODULES = frozenset((TESTS, "unittest.mock", "_io", "sqlite3", "xml.etree.ElementTree", "_elementtree"))
-_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 
 class GuestGone(BaseException):
@@ -27,10 +24,6 @@ class GuestGone(BaseException):
 
 class StepTimeout(BaseException):
     """The test itself has used its CPU time."""
-
-
-class Skipped(Exception):  # noqa: N818
-    """The test said that it cannot run here."""
 
 
 class JudgePeer(Peer):
@@ -174,40 +167,3 @@ class Session:
         wire.send_order(self._warden, {"order": "end"})
         answer, _ = wire.receive_order(self._warden)
         return answer["status"], answer["message"]
-
-
-def outcome_of(name: str, error: BaseException, folder: str) -> Outcome:
-    """The outcome of an exception; one that only the tests can raise is a failure."""
-    text = vars(error).get("_remote_text")
-    remote = text is not None or hasattr(error, "_remote_line")
-    status: Status = "error"
-    if isinstance(error, AssertionError) and not remote:
-        status = "failed"
-    elif isinstance(error, MemoryError):
-        status = "memory"
-    elif isinstance(error, SystemExit):
-        status = "exited"
-    elif isinstance(error, Skipped):
-        status = "not run"
-    try:
-        message = str(error) if text is None else text
-    except Exception as second:  # the text of an exception may ask the solution, and its answer may be anything
-        message = f"<no text: {type(second).__name__}>"
-    line = getattr(error, "_remote_line", None) or line_in_tests(error.__traceback__)
-    return Outcome(name, status, type(error).__name__, cut(message, folder), line)
-
-
-def cut(text: str, folder: str) -> str:
-    """A text that is the same in each run: without addresses and the folder's name; and not long."""
-    text = _ADDRESS.sub("at 0x…", text.replace(folder, "."))
-    return text if len(text) <= MOST_TEXT else text[: MOST_TEXT - 1] + "…"
-
-
-def line_in_tests(traceback: TracebackType | None) -> int | None:
-    """The last line of a check or setup in a traceback."""
-    line = None
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename in ("<check>", "<setup>"):
-            line = traceback.tb_lineno
-        traceback = traceback.tb_next
-    return line

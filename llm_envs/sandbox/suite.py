@@ -7,7 +7,7 @@ import unittest
 from collections.abc import Callable
 from typing import Any
 
-from llm_envs.sandbox.session import Skipped
+from llm_envs.sandbox.outcomes import Skipped
 
 
 class _Result(unittest.TestResult):

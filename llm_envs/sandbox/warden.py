@@ -19,6 +19,8 @@ from typing import Any
 from llm_envs.sandbox import isolation, kernel, landlock, wire
 from llm_envs.sandbox.children import Guest, fork_guest, fork_judge
 from llm_envs.sandbox.clearing import empty_folder, end_children, kill_group, remove_folder
+from llm_envs.sandbox.layers import Layers
+from llm_envs.sandbox.outcomes import steady
 from llm_envs.sandbox.processes import cpu_clock, delayed, usage
 from llm_envs.sandbox.trial import Limits
 
@@ -43,7 +45,7 @@ def main(control: int) -> None:
     Path(work).mkdir(mode=0o777)
     Path(work).chmod(0o777)  # the folder around it is closed; root's warden becomes somebody else
     try:
-        layers = isolation.take_layers(order["uid"], work)
+        layers = isolation.take_layers(order["uid"], work, order["without"])
         rules = landlock.make_rules(folder) if layers.landlock else None
     except OSError as error:
         wire.send_order(host, {"fault": str(error)})
@@ -94,7 +96,7 @@ class Watch:
         host: who asked; a trial ends when it is gone.
     """
 
-    def __init__(self, limits: Limits, layers: isolation.Layers, rules: int | None, work: str, host: socket.socket) -> None:
+    def __init__(self, limits: Limits, layers: Layers, rules: int | None, work: str, host: socket.socket) -> None:
         self._limits = limits
         self._layers = layers
         self._rules = rules
@@ -234,7 +236,7 @@ class Watch:
 
     def _kept_output(self) -> str:
         size = self._limits.output_kb << 10
-        return os.pread(self._output, size, 0).decode("utf-8", "replace")
+        return steady(os.pread(self._output, size, 0).decode("utf-8", "replace"), self._work)
 
 
 def output_file() -> int:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,14 @@ _SLOTS = itertools.count()
 class Worker:
     """A warden, for one trial at a time.
 
+    Args:
+        without: layers of isolation not to take.
+
     Raises:
         SandboxError: it could not be started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, without: Collection[str] = ()) -> None:
         self.closed = False
         self._folder = tempfile.mkdtemp(prefix="llm-envs-sandbox-")
         uid = unprivileged_id(os.getpid() + next(_SLOTS)) if os.geteuid() == 0 else None
@@ -54,7 +57,7 @@ class Worker:
             self._process = self._start(theirs)
         finally:
             theirs.close()
-        self.layers: Mapping[str, bool] = self._greet(uid)
+        self.layers: Mapping[str, bool] = self._greet(uid, without)
 
     def _start(self, control: socket.socket) -> subprocess.Popen[bytes]:
         here = Path(__file__).parent
@@ -77,10 +80,10 @@ class Worker:
         self.close()
         return SandboxError(f"{what}: {type(error).__name__}: {error}\n{said}".strip())
 
-    def _greet(self, uid: int | None) -> Mapping[str, bool]:
+    def _greet(self, uid: int | None, without: Collection[str]) -> Mapping[str, bool]:
         self._control.settimeout(START_SECONDS)
         try:
-            wire.send_order(self._control, {"folder": self._folder, "uid": uid})
+            wire.send_order(self._control, {"folder": self._folder, "uid": uid, "without": list(without)})
             answer, _ = wire.receive_order(self._control)
         except (wire.ClosedError, TimeoutError) as error:
             raise self._failed(f"the sandbox's process did not start with {sys.executable}", error) from error
@@ -143,7 +146,8 @@ class Worker:
 
 def report_of(trial: Trial, parts: Mapping[str, Any], answer: Mapping[str, Any]) -> Report:
     """The report that the judge's words and the warden's make; the first outcome that is missing is that of what took too long."""
-    late: Iterator[tuple[Status, str]] = iter([("timeout", "the test itself took too long")] if "done" not in parts else [])
+    too_long: tuple[Status, str] = ("timeout", "the test itself took too long")
+    late = iter([too_long] if "done" not in parts else [])
 
     def outcome(name: str, said: Mapping[str, Any] | None) -> Outcome:
         if said is not None:
