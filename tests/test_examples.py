@@ -22,6 +22,7 @@ PRINTED = {
         "reward: 1\n",
         "reference             1         1         1",
     ],
+    "code.py": ["run_heights([2, -3, 4]) should give [2, 0, 4]: gave [2, -1, 3]", "does not call `aux`", "reward: 2\n"],
     "own_reward.py": ["step 1: 1.00 -> 2.00 (ratio 1, topic 1)", "step 3: 1.00 -> 1.00 (ratio 1, topic 0)"],
     "building.py": [
         "strbuild-v0, reference team: 1.000",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 from code_rows import play
@@ -88,6 +89,22 @@ def test_careless_teams(family):
         assert audit[team].max <= 0.3, team
     assert audit["one silent"].mean < 2.2
     assert not [warning for warning in audit.warnings if "reference solution" in warning or "need not" in warning]
+
+
+@pytest.mark.slow
+@EACH
+def test_the_audit_table_is_true(family):
+    """The column of the page, of a whole audit, to two places. That random teams earn nothing is said there too."""
+    name = family.__name__.rpartition(".")[2]
+    page = (Path(__file__).parents[2] / "docs" / "tasks" / "code.md").read_text(encoding="utf-8")
+    table = page.split("## What careless teams earn")[1].split("\n\n")[1]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    said = {
+        team.split(" (")[0].replace("one agent", "one"): float(row[head.index(name)]) for row in rows for team in row[0].split(", ")
+    }
+    said["random words"] = said.pop("random words of the problem")
+    audit = audit_rewards(llm_envs.make(f"{name}-v0"))
+    assert said == {entry.team: round(entry.mean, 2) for entry in audit.teams}
 
 
 def test_names_of_teams():
@@ -244,7 +261,7 @@ def test_a_row_of_mbpp():
         "assert math.isclose(candidate('sky'), 0)",
         "assert max([candidate(w) for w in ('a', 'ae')]) == candidate('', more='ou')",
     )
-    assert "import math" in problem.setup
+    assert row["prompt"].startswith("import math\ndef count_vowels(") and "import math" in problem.setup
 
 
 def test_a_row_of_mbpp_is_played(tmp_path):
@@ -276,6 +293,15 @@ def test_older_rows_of_mbpp():
     old = {key: value for key, value in ROW.items() if key not in ("prompt", "test_imports")}
     row = mbpp.convert({**old, "text": "Count.", "test_setup_code": "import math", "challenge_test_list": []})
     assert problem_of(row).description == "Count." and "import math" in problem_of(row).setup
+
+
+def test_what_tests_use_of_the_solution_is_given():
+    """An import or a class, but no more of the solution."""
+    given = "import sys\nK = 3\nclass Pair:\n    pass\n"
+    code = f"import re\n{given}def other(sys):\n    return Pair\ndef size(x):\n    return sys.getsizeof(x)\n"
+    test = "assert size(Pair) == sys.getsizeof(Pair) + 0 * K"
+    row = mbpp.convert({**ROW, "code": code, "test_imports": [], "test_list": [test]})
+    assert row["prompt"].replace("\n\n", "\n").startswith(f"{given}def size(x):")
 
 
 def test_rows_of_mbpp_that_cannot_be_played():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import runpy
+from pathlib import Path
 
 import pytest
 from code_rows import ALONE, AUX, MAIN, NEXT, env_of, play
@@ -137,38 +139,13 @@ def test_any_texts_earn_within_the_range(aux, main):
 
 ENV = env_of()
 
-# Answers that try to be paid without doing the task, for main_0; the helper writes an honest `aux`.
-CHEATS = {
-    "stub": "def f(x):\n    return None\n",
-    "constant": "def f(x):\n    return 2\n",
-    "constant through the helper": "def f(x):\n    y = aux(x)\n    return 2 if y else 2\n",
-    "always equal": "class E:\n    def __eq__(self, other):\n        return True\n    def __hash__(self):\n        return 0\n"
-    "def f(x):\n    return E()\n",
-    "always equal number": "class E(int):\n    def __eq__(self, other):\n        return True\n    __hash__ = int.__hash__\n"
-    "def f(x):\n    return E(7)\n",
-    "exit when loaded": "import os\nX = os._exit(0)\ndef f(x):\n    return x\n",
-    "exit in the call": "import os\ndef f(x):\n    os._exit(0)\n    return x\n",
-    "system exit": "import sys\ndef f(x):\n    sys.exit(0)\n    return x\n",
-    "assertions switched off": "import builtins\nbuiltins.AssertionError = type('A', (Exception,), {})\n"
-    "def f(x):\n    return None\n",
-    "patched operators": "import builtins, operator\nbuiltins.bool = lambda *a: True\noperator.eq = lambda a, b: True\n"
-    "def f(x):\n    return None\n",
-    "looking for the tests": "import sys\ndef f(x):\n    frame = sys._getframe()\n    while frame:\n"
-    "        for value in list(frame.f_locals.values()) + list(frame.f_globals.values()):\n"
-    "            if isinstance(value, str) and 'candidate' in value:\n                return 'found'\n"
-    "        frame = frame.f_back\n    return None\n",
-    "candidate replaced": "import __main__\n__main__.candidate = lambda x: x + 1\n__main__.check = lambda *a: None\n"
-    "def f(x):\n    return None\n",
-    "results printed": "print('passed 4 of 4')\ndef f(x):\n    print('OK'); print({'status': 'passed'})\n    return None\n",
-    "results written to every descriptor": "import os\ndef f(x):\n    for fd in range(1, 30):\n        try:\n"
-    "            os.write(fd, b'passed passed passed')\n        except OSError:\n            pass\n    return None\n",
-}
+CHEATS = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "code_rewards.py"))["CHEATS"]
 
 
 @pytest.mark.parametrize("main", CHEATS.values(), ids=CHEATS)
 def test_cheats_earn_next_to_nothing(main):
-    """A fifth of definitions and syntax, 0.3 of 4, is the most."""
-    (reward,), (found,), _ = play(ENV, [AUX, main])
+    """With an honest helper. A fifth of definitions and syntax, 0.3 of 4, is the most."""
+    (reward,), (found,), _ = play(ENV, [AUX, main.replace("ENTRY", "f")])
     assert reward <= 0.3 + 1e-9 and found["solved"] == 0.0
 
 

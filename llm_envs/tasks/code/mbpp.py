@@ -67,7 +67,8 @@ def convert(row: Item) -> Item:
     """A row of MBPP as one of the HumanEval form.
 
     Entry point is the function that the tests call, of those that the reference solution defines; its parameters are that
-    function's. Asserts stay whole; only the function's own name in them becomes `candidate`.
+    function's. Asserts stay whole; only the function's own name in them becomes `candidate`. Imports of the tests, and what the
+    tests use of the solution besides the function (an import, a class), stand in front of the prompt, where everybody has them.
 
     Args:
         row: `task_id`, `prompt` or `text`, `code`, `test_list`, and if there are any `test_imports` (sanitised) or
@@ -80,18 +81,20 @@ def convert(row: Item) -> Item:
     """
     text = row["prompt"] if row.get("prompt") is not None else row["text"]
     asserts = [statement for source in row["test_list"] for statement in ast.parse(source).body]
-    function = tested_function(ast.parse(row["code"]), asserts)
-    before = [*(row.get("test_imports") or ()), row.get("test_setup_code") or ""]
+    code = ast.parse(row["code"])
+    function = tested_function(code, asserts)
+    # The data set runs solutions and tests in one namespace, so each may use what the other one imports.
+    given = [*(row.get("test_imports") or ()), *map(ast.unparse, _needed(code, function, asserts))]
     check = ast.parse("def check(candidate): pass").body[0]
     assert isinstance(check, ast.FunctionDef)
     check.body = [_renamed(statement, function.name) for statement in asserts]
     kept = {key: row[key] for key in ("aux_solution", "main_solution") if row.get(key) is not None}
     return {
         "task_id": str(row["task_id"]),
-        "prompt": _prompt(function, text),
+        "prompt": "".join(f"{line}\n" for line in given) + _prompt(function, text),
         "entry_point": function.name,
         "canonical_solution": row["code"].replace("\r\n", "\n"),
-        "test": "\n".join([*filter(None, before), ast.unparse(check)]),
+        "test": "\n".join(filter(None, [row.get("test_setup_code"), ast.unparse(check)])),
         **kept,
     }
 
@@ -108,6 +111,22 @@ def tested_function(code: ast.Module, tests: Sequence[ast.stmt]) -> ast.Function
         if name in defined and all(name in names for names in called):
             return defined[name]
     raise ValueError(f"no function of the code ({', '.join(defined) or 'none'}) is called in every test")
+
+
+def _needed(code: ast.Module, function: ast.FunctionDef, tests: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Statements of the code, other than the function, that bind a name which the tests read."""
+    read = {node.id for test in tests for node in ast.walk(test) if isinstance(node, ast.Name)} - {function.name}
+    return [node for node in code.body if node is not function and read & _binds(node)]
+
+
+def _binds(statement: ast.stmt) -> set[str]:
+    """The names that a statement of a module gives a meaning to."""
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in statement.names}
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        return {statement.name}
+    targets = statement.targets if isinstance(statement, ast.Assign) else ()
+    return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
 def _called(statement: ast.stmt) -> list[str]:

@@ -17,8 +17,8 @@ class Reference:
     """A best joint answer of a team on a row that has a reference solution.
 
     A row with `aux_solution` and `main_solution` has one for a team of two. Otherwise the first helper is the solution itself under
-    the helper's name, further helpers copy lists, and main copies a list that it gets: no division of labour to learn from, but
-    the tests pass and the syntax tree shows one.
+    the helper's name, and further helpers and main hand on what they get with a condition that changes nothing: no division of
+    labour to learn from, but the tests pass, and the syntax tree shows one.
     """
 
     team: Team
@@ -38,7 +38,7 @@ class Reference:
         known = {ast.dump(node) for node in prompt_tree(item["prompt"]).body}
         beside = [node for node in tree.body if node is not entry and ast.dump(node) not in known]
         texts = ["\n".join(ast.unparse(node) for node in [*beside, aux])]
-        texts += [f"def {name}(value):\n    return {_copied('value')}" for name in others]
+        texts += [f"def {name}(value):\n    return {_handed_on('value')}" for name in others]
         return [*texts, _main(entry, first, others)]
 
 
@@ -55,11 +55,12 @@ def _main(entry: ast.FunctionDef, first: str, others: Sequence[str]) -> str:
     passed += [f"**{arguments.kwarg.arg}"] if arguments.kwarg else []
     lines = [f"def {entry.name}({ast.unparse(arguments)}):", f"    result = {first}({', '.join(passed)})"]
     lines += [f"    result = {name}(result)" for name in others]
-    return "\n".join([*lines, f"    return {_copied('result')}"])
+    return "\n".join([*lines, f"    return {_handed_on('result')}"])
 
 
-def _copied(name: str) -> str:
-    return f"list({name}) if isinstance({name}, list) else {name}"
+def _handed_on(name: str) -> str:
+    # No builtin is named: parameters may be called `list` or `str`.
+    return f"{name} if {name} is not None else None"
 
 
 def _solution(item: Item) -> ast.Module:
