@@ -217,7 +217,7 @@ def container_kind(class_: type) -> str | None:
 def contents(value: Any, kind: str, pack_one: Refer) -> list[Tree]:
     """Trees of what is in a container; a subclass's own methods are not asked."""
     if isinstance(value, dict):
-        return [pack_one(entry) for pair in dict.items(value) for entry in pair]
+        return [pack_one(entry) for pair in _mapping(kind).items(value) for entry in pair]
     if kind == "bytearray":
         return [bytes(value).decode("latin-1")]
     iterate = CONTAINERS[kind].__iter__
@@ -255,9 +255,9 @@ def refill(value: Any, kind: str, entries: list[Tree], unpack_one: Callable[[Tre
         return
     new = [unpack_one(entry) for entry in entries]
     if isinstance(value, dict):
-        dict.clear(value)
+        _mapping(kind).clear(value)
         for key, entry in _pairs(new):
-            dict.__setitem__(value, key, entry)
+            _mapping(kind).__setitem__(value, key, entry)
     elif kind == "list":
         list.__setitem__(value, slice(None), new)
     elif kind == "set":
@@ -266,6 +266,11 @@ def refill(value: Any, kind: str, entries: list[Tree], unpack_one: Callable[[Tre
     else:
         collections.deque.clear(value)
         collections.deque.extend(value, new)
+
+
+def _mapping(kind: str) -> type[dict[Any, Any]]:
+    """The class whose own methods keep a mapping right: an ordered one has an order of its own beside that of `dict`."""
+    return collections.OrderedDict if kind == "OrderedDict" else dict
 
 
 def _pairs(entries: list[object]) -> Iterable[tuple[object, object]]:

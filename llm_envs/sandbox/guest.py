@@ -33,6 +33,7 @@ def serve(channel: socket.socket) -> None:
 
     peer.operations = {**object_operations(peer.mirror), "load": load, "names": names}
     streams = (sys.stdout, sys.stderr)  # as they are now: a solution may put others there
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # in order with standard error
 
     def flush() -> None:
         for stream in streams:

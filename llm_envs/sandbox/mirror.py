@@ -62,6 +62,7 @@ class Mirror:
         self._dropped: list[int] = []
         self._fresh: list[int] = []
         self._new_classes: list[Tree] = []
+        self._sent_classes: list[Tree] = []
         self._alone = _counted_alone()
 
     # ---- writing ----
@@ -86,8 +87,15 @@ class Mirror:
             shared.text = self._text(number, shared)
             changed.append(shared.text)
         dropped, self._dropped[:] = forgotten + self._dropped, []
-        classes, self._new_classes = self._new_classes, []
-        return f"[{_DUMP(tree)},[{','.join(changed)}],{_DUMP(classes)},{_DUMP(dropped)}]"
+        self._sent_classes, self._new_classes = self._new_classes, []
+        return f"[{_DUMP(tree)},[{','.join(changed)}],{_DUMP(self._sent_classes)},{_DUMP(dropped)}]"
+
+    def take_back(self) -> None:
+        """Forgets what the last message would have shown: it was not sent."""
+        self._new_classes = self._sent_classes + self._new_classes
+        for number in self._fresh:
+            del self._shared_numbers[id(self._shared.pop(number).value)]
+        self._fresh.clear()
 
     def _text(self, number: int, shared: _Shared) -> str:
         entries = codec.contents(shared.value, shared.kind, self._pack)
@@ -132,7 +140,7 @@ class Mirror:
         return number
 
     def _object(self, value: object) -> Tree:
-        return ["o", self._show(value), self._class_tree(type(value))]
+        return ["o", self._show(value), self._described(type(value))]
 
     def show(self, value: object) -> None:
         """Makes a value of a solution's class an object of its own, even if that class extends one of plain data.
@@ -155,6 +163,10 @@ class Mirror:
             return ["y", number_of(class_)]
         if id(class_) in codec.KNOWN_NAMES:
             return ["B", codec.KNOWN_NAMES[id(class_)]]
+        return self._described(class_)
+
+    def _described(self, class_: type) -> Tree:
+        """The number of a class, with a description for the other side if it is new."""
         new = id(class_) not in self._own_numbers
         number = self._show(class_)
         if new:
@@ -267,17 +279,12 @@ class Mirror:
             raise MalformedError(f"an object with the number {number!r}")
         class_ = self._unpack(class_tree)
         if not isinstance(class_, RemoteMeta):
-            class_ = self._nameless(class_)
+            raise MalformedError("an object whose class is no class of objects")
         stand_in = make(class_, number)
         self._stand_ins[number] = stand_in
         if number in self._dropped:
             self._dropped.remove(number)
         return stand_in
-
-    def _nameless(self, class_: object) -> RemoteMeta:
-        """The class of stand-ins for objects whose class is not shown as such, `object()`, for instance."""
-        name = class_.__name__ if isinstance(class_, type) else "object"
-        return make_class(name, (), frozenset(), self._attributes(0, equal=False, data=False))
 
     def _attributes(self, number: int, *, equal: bool, data: bool) -> dict[str, Any]:
         more = {"_remote_class_number": number, "_remote_equal": equal, "_remote_data": data, "_remote_dropped": self._dropped}

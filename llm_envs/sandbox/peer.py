@@ -80,7 +80,11 @@ class Peer:
         except BaseException as error:  # all of them belong to the side that asked
             text = self.mirror.write(("x", error))
         self.before_answers()
-        wire.send(self._channel, text)
+        try:
+            wire.send(self._channel, text)
+        except wire.TooLargeError as error:
+            self.mirror.take_back()
+            wire.send(self._channel, self.mirror.write(("x", ValueError(str(error)))))
 
 
 def object_operations(mirror: Mirror) -> dict[str, Operation]:

@@ -28,7 +28,9 @@ PATIENCE_FACTOR = 40
 
 # The packages' own `__init__` would load all of ours into the process that solutions are forked from.
 _BOOT = """
-import sys, types
+import sys
+sys.path.remove("")  # -I would do so, but would not hear of PYTHONHASHSEED either
+import types
 for name, folder in (("llm_envs", {package!r}), ("llm_envs.sandbox", {folder!r})):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [folder]
@@ -64,7 +66,7 @@ class Worker:
         boot = _BOOT.format(package=str(here.parent), folder=str(here), control=control.fileno())
         with Path(self._folder, "errors").open("wb") as errors:
             return subprocess.Popen(
-                [sys.executable, "-I", "-c", boot],
+                [sys.executable, "-s", "-c", boot],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
