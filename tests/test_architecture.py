@@ -256,6 +256,8 @@ def test_there_is_no_drawer_for_everything():
 def test_nothing_draws_from_a_global_stream(module):
     """Python's and numpy's global generators may be saved and restored, not used; numbers come from paths."""
     harmless = {"getstate", "setstate", "get_state", "set_state", "Generator", "PCG64", "SeedSequence", "BitGenerator"}
+    if module == "llm_envs.sandbox.guest":
+        harmless.add("seed")  # of a process that runs somebody's program, so that its draws can be repeated
     for node in ast.walk(TREES[module]):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("random", "np.random", "numpy.random"):
             assert node.attr in harmless, f"{module}:{node.lineno}: {ast.unparse(node)}"
@@ -267,5 +269,5 @@ def test_a_broad_except_raises_again(module):
         broad = isinstance(node, ast.ExceptHandler) and (
             node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
         )
-        if broad:
+        if broad and module != "llm_envs.sandbox.outcomes":  # where what foreign code raises becomes a value
             assert isinstance(node.body[-1], ast.Raise), f"{module}:{node.lineno} carries on after any error"

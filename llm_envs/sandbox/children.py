@@ -13,6 +13,7 @@ from collections.abc import Callable
 from llm_envs.sandbox import isolation, kernel
 from llm_envs.sandbox.clearing import kill_group
 from llm_envs.sandbox.layers import Layers
+from llm_envs.sandbox.outcomes import caught
 from llm_envs.sandbox.processes import usage
 from llm_envs.sandbox.trial import Limits
 
@@ -170,14 +171,11 @@ def forked(act: Callable[[], None]) -> int:
     pid = os.fork()
     if pid:
         return pid
-    status = 70
-    try:
-        act()
-        status = 0
-    except BaseException:  # nothing may get past here: the caller's frames are the warden's
-        traceback.print_exc()
-    finally:
-        os._exit(status)
+    # Nothing may get past here: the frames below are the parent's.
+    error = caught(act)
+    if error is not None:
+        traceback.print_exception(error)
+    os._exit(0 if error is None else 70)
 
 
 def settle(work: str, output: int | None, keep: tuple[int, ...] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import socket
 import sys
@@ -57,9 +58,15 @@ def kind_of(value: object) -> str:
 
 def forget_us() -> None:
     """Makes this process a plain interpreter: our modules are not to be found, and chance begins at a fixed point."""
-    for name in [name for name in sys.modules if name.partition(".")[0] == "llm_envs"]:
-        del sys.modules[name]
+    for name in our_modules():
+        sys.modules.pop(name, None)
     seed_chance()
+
+
+@functools.cache
+def our_modules() -> tuple[str, ...]:
+    """Names of our modules; a warden finds them before it forks, because to look at all names copies their memory."""
+    return tuple(name for name in sys.modules if name.partition(".")[0] == "llm_envs")
 
 
 def seed_chance() -> None:

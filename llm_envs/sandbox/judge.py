@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from llm_envs.sandbox import wire
 from llm_envs.sandbox.guest import seed_chance
+from llm_envs.sandbox.outcomes import caught
 from llm_envs.sandbox.session import TESTS, Session
 from llm_envs.sandbox.suite import Suite
 from llm_envs.sandbox.trial import Limits, NameKind, Outcome, SandboxError, Trial
@@ -37,8 +38,9 @@ def judge(host: socket.socket, warden: socket.socket, limits: Limits, prepare: C
         Bench(trial, Session(warden, limits, operators=trial.operators), tell).run()
     except SandboxError as fault:
         tell("fault", str(fault))
-    except Exception:  # ours: told as what it is, a fault, instead of ending without a word
+    except Exception:
         tell("fault", f"the judge failed:\n{traceback.format_exc()}")
+        raise
     tell("done", None)
 
 
@@ -67,7 +69,7 @@ class Bench:
         self._tell("plan", [name for name, _ in checks])
         ready = loaded.passed and setup.passed
         for name, act in checks:
-            if self._session.peer is None and ready:
+            if ready and not self._session.alive:
                 ready, namespace = self._again()
             if not ready:
                 return
@@ -131,11 +133,9 @@ class Bench:
 
     def _list_tests(self, namespace: dict[str, Any]) -> None:
         """Runs the setup without a solution, so that the tests that cannot run are at least known."""
-        try:
-            exec(self._setup, namespace)
-        except Exception as error:
-            if not (isinstance(error, NameError) and error.name in self._trial.names):
-                raise SandboxError(f"the setup failed by itself: {type(error).__name__}: {error}") from error
+        error = caught(lambda: exec(self._setup, namespace))
+        if error is not None and not (isinstance(error, NameError) and error.name in self._trial.names):
+            raise SandboxError(f"the setup failed by itself: {type(error).__name__}: {error}") from error
 
     def _plan(self, namespace: dict[str, Any]) -> list[tuple[str, Callable[[dict[str, Any]], None]]]:
         if self._trial.unittest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import sys
@@ -14,8 +15,9 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 _MS_BIND, _MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV, _MNT_DETACH = 0x1000, 0x4000, 0x40000, 2, 4, 2
 
 
+@functools.cache
 def libc() -> ctypes.CDLL:
-    """The C library of this process."""
+    """The C library of this process and of those forked from it."""
     return ctypes.CDLL(None, use_errno=True)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from llm_envs.sandbox import codec
 from llm_envs.sandbox.codec import MalformedError, NotPlainError, Tree
+from llm_envs.sandbox.outcomes import text_of
 from llm_envs.sandbox.remote import SPECIAL, Remote, RemoteMeta, make, make_class, number_of
 
 MOST_CLASSES = 10_000
@@ -187,12 +188,8 @@ class Mirror:
         """The tree of an exception: its class, arguments, text, line and attributes."""
         args = tuple(self._simple(value) for value in error.args)
         attributes = {name: self._simple(value) for name, value in vars(error).items() if not name.startswith("_")}
-        try:
-            text = str(error)
-        except Exception as second:  # a solution's own __str__ may do anything; the exception crosses without a text
-            text = f"<no text: {type(second).__name__}>"
         pairs = codec.pack(tuple(attributes.items()), self._refer)
-        return ["e", self._class_tree(type(error)), codec.pack(args, self._refer), text, line_of(error), pairs]
+        return ["e", self._class_tree(type(error)), codec.pack(args, self._refer), text_of(error), line_of(error), pairs]
 
     def _simple(self, value: object) -> object:
         """The value if it can be written, otherwise its text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from types import TracebackType
 
 from llm_envs.sandbox.trial import Outcome, Status
@@ -10,6 +11,22 @@ from llm_envs.sandbox.trial import Outcome, Status
 MOST_TEXT = 2000
 """Characters of a message."""
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
+
+
+def caught(act: Callable[[], object]) -> BaseException | None:
+    """What foreign code raised, of whatever class; None if nothing. The one place here where no exception goes on."""
+    try:
+        act()
+    except BaseException as error:
+        return error
+    return None
+
+
+def text_of(error: BaseException) -> str:
+    """What `str` says of an exception; a solution's own `__str__` may do anything."""
+    said: list[str] = []
+    second = caught(lambda: said.append(str(error)))
+    return said[0] if second is None else f"<no text: {type(second).__name__}>"
 
 
 class Skipped(Exception):  # noqa: N818
@@ -29,10 +46,7 @@ def outcome_of(name: str, error: BaseException, folder: str) -> Outcome:
         status = "exited"
     elif isinstance(error, Skipped):
         status = "not run"
-    try:
-        message = str(error) if text is None else text
-    except Exception as second:  # the text of an exception may ask the solution, and its answer may be anything
-        message = f"<no text: {type(second).__name__}>"
+    message = text_of(error) if text is None else text
     line = getattr(error, "_remote_line", None) or line_in_tests(error.__traceback__)
     return Outcome(name, status, type(error).__name__, cut(message, folder), line)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from llm_envs.sandbox import codec, wire
 from llm_envs.sandbox.mirror import Mirror, plain
+from llm_envs.sandbox.outcomes import caught
 from llm_envs.sandbox.remote import SPECIAL
 
 Operation = Callable[..., object]
@@ -73,12 +74,12 @@ class Peer:
 
     def answer(self, operation: object = "", *args: object) -> None:
         """Does what was asked and sends the result, or the exception."""
-        try:
-            text = self.mirror.write(("r", self.operations[operation](*args)))  # type: ignore[index]
-        except (wire.ClosedError, codec.MalformedError):
-            raise
-        except BaseException as error:  # all of them belong to the side that asked
-            text = self.mirror.write(("x", error))
+        texts: list[str] = []
+        error = caught(lambda: texts.append(self.mirror.write(("r", self.operations[operation](*args)))))  # type: ignore[index]
+        if isinstance(error, (wire.ClosedError, codec.MalformedError)):
+            raise error
+        # All others belong to the side that asked.
+        text = texts[0] if error is None else self.mirror.write(("x", error))
         self.before_answers()
         try:
             wire.send(self._channel, text)

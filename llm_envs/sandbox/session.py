@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llm_envs.sandbox import codec, wire
-from llm_envs.sandbox.outcomes import cut, outcome_of
+from llm_envs.sandbox.outcomes import caught, cut, outcome_of
 from llm_envs.sandbox.peer import Operation, Peer, object_operations
 from llm_envs.sandbox.trial import Limits, Outcome, SandboxError, Status
 
@@ -115,12 +115,19 @@ class Session:
         self.deaths = 0
         signal.signal(signal.SIGPROF, self._stop)
 
+    @property
+    def alive(self) -> bool:
+        """Whether the solution's process answers, as far as is known."""
+        return self.peer is not None and self.peer.fault is None
+
     def start(self) -> None:
-        """Starts the process.
+        """Starts the process; ends one that no longer answers.
 
         Raises:
             SandboxError: the system did not let us.
         """
+        if self.peer is not None:
+            self._end()
         wire.send_order(self._warden, {"order": "spawn"})
         answer, descriptors = wire.receive_order(self._warden)
         if not descriptors:
@@ -133,14 +140,9 @@ class Session:
         self._late, self._armed = False, True
         # Again each second, because a test may catch the first.
         signal.setitimer(signal.ITIMER_PROF, self._limits.cpu_seconds, 1.0)
-        error: BaseException | None = None
-        try:
-            act()
-        except BaseException as caught:  # every one of them is how the step ended
-            error = caught
-        finally:
-            self._armed = False
-            signal.setitimer(signal.ITIMER_PROF, 0)
+        error = caught(act)
+        self._armed = False
+        signal.setitimer(signal.ITIMER_PROF, 0)
         return self._outcome(name, error, folder)
 
     def _stop(self, *_: object) -> None:

@@ -75,6 +75,9 @@ def preload() -> None:
         # numpy is not needed to run programs that do without.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    from llm_envs.sandbox.guest import our_modules
+
+    our_modules()
 
 
 _PRELOADED = (
