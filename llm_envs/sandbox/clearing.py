@@ -58,6 +58,7 @@ def remove_folder(folder: str) -> None:
     waiting = [folder]
     while waiting:
         path = waiting.pop()
-        Path(path).chmod(stat.S_IRWXU)
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            Path(path).chmod(stat.S_IRWXU)
         waiting += [entry.path for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
     shutil.rmtree(folder)

@@ -57,14 +57,11 @@ def main(control: int) -> None:
     gc.freeze()
     wire.send_order(host, {"layers": vars(layers)})
     parent = os.getppid()
-    while os.getppid() == parent:
-        if not select.select([host], [], [], IDLE_SECONDS)[0]:
-            continue
-        try:
-            order, (trial,) = wire.receive_order(host)
-        except wire.ClosedError:
-            break
-        wire.send_order(host, Watch(Limits(**order["limits"]), layers, rules, work, host).run(trial))
+    with contextlib.suppress(wire.ClosedError):
+        while os.getppid() == parent:
+            if select.select([host], [], [], IDLE_SECONDS)[0]:
+                order, (trial,) = wire.receive_order(host)
+                wire.send_order(host, Watch(Limits(**order["limits"]), layers, rules, work, host).run(trial))
     # The host does so as well, unless it was killed.
     remove_folder(folder)
 

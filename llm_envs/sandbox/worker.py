@@ -29,7 +29,7 @@ PATIENCE_FACTOR = 40
 # The packages' own `__init__` would load all of ours into the process that solutions are forked from.
 _BOOT = """
 import sys
-sys.path.remove("")  # -I would do so, but would not hear of PYTHONHASHSEED either
+sys.path[:] = filter(None, sys.path)  # -I would do so, but would not hear of PYTHONHASHSEED either
 import types
 for name, folder in (("llm_envs", {package!r}), ("llm_envs.sandbox", {folder!r})):
     sys.modules[name] = types.ModuleType(name)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -212,3 +213,27 @@ def test_a_failure_of_the_machinery_is_an_error_and_not_a_verdict():
     del sandbox
     gc.collect()  # the exception's frames had it
     assert worker.closed and worker._process.returncode is not None and not Path(worker._folder).exists()
+
+
+@pytest.mark.slow
+def test_nothing_is_left_when_the_trainer_is_killed(tmp_path):
+    program = """
+import os, threading, time
+from llm_envs.sandbox import Sandbox, Trial
+sandbox = Sandbox(workers=1)
+sandbox.run(Trial(""))
+worker = sandbox._pool._idle[0]
+print(worker._folder, worker._process.pid, flush=True)
+sleeps = "import os, time\\nif os.fork() == 0:\\n    os.setsid()\\ntime.sleep(60)"
+threading.Thread(target=sandbox.run, args=(Trial(sleeps),), daemon=True).start()
+time.sleep(1)
+os.kill(os.getpid(), 9)
+"""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env={"PYTHONPATH": path})
+    folder, warden = killed.stdout.split()
+    for _ in range(100):
+        if not Path(folder).exists() and not Path("/proc", warden).exists():
+            return
+        time.sleep(0.1)
+    pytest.fail(f"{folder} or process {warden} is still there")
