@@ -75,11 +75,9 @@ class Prompt:
         fields = [field for field in SLOT_FIELDS if not self.team.binding or any(field == own for _, own in part)]
         values = "\n".join(f"- {field}: {_VALUES[field]}" for field in fields)
         most = self.team.most_slots(self.agent, days)
-        example = {"logistics": "accommodation", "experience": "dinner"}.get(self.team.role(self.agent), "dinner")
-        example = example if example in fields else fields[0]
         return (
             f"Answer with a JSON list only, one object for each slot and at most {most}: "
-            f'{{"day": 1, "field": "{example}", "value": "-"}}. The value "-" leaves a slot empty. Values:\n{values}'
+            f'{{"day": 1, "field": "{fields[-1]}", "value": "-"}}. The value "-" leaves a slot empty. Values:\n{values}'
         )
 
 

@@ -73,13 +73,18 @@ def generated_rows(options: Generated) -> tuple[tuple[dict[str, Any], ...], tupl
         ValueError: if a world of this size gives too few.
     """
     train, held = (
-        _rows(build_world((options.seed, part), options.size), count, options, prefix)
+        rows_in(build_world((options.seed, part), options.size), count, options, prefix)
         for part, (prefix, count) in enumerate((("train", options.train_rows), ("eval", options.eval_rows)))
     )
     return tuple(train), tuple(held)
 
 
-def _rows(world: World, count: int, options: Generated, prefix: str) -> list[dict[str, Any]]:
+def rows_in(world: World, count: int, options: Generated, prefix: str) -> list[dict[str, Any]]:
+    """So many different requests in a world, all of which can be solved.
+
+    Raises:
+        ValueError: if they are not found.
+    """
     rng = np.random.default_rng(np.random.SeedSequence((*world.seed, 2)))
     rows: list[dict[str, Any]] = []
     queries: set[str] = set()

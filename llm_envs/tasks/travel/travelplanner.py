@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llm_envs.tasks.travel.trips import FIELDS, HOUSE_RULES
+from llm_envs.tasks.travel.trips import HOUSE_RULES
 from llm_envs.types import Item
 
 _COLUMNS = {
@@ -70,7 +71,7 @@ def convert_row(row: Item) -> Item:
         "level": row["level"],
     }
     # Rows have no id of their own; the request says which it is.
-    text = "\n".join(str(converted[field]) for field in FIELDS if field in converted)
+    text = json.dumps(converted, sort_keys=True)
     name = str(row["id"]) if row.get("id") is not None else hashlib.sha256(text.encode()).hexdigest()[:16]
     return {"id": name, **converted, "catalogue": read_reference(_literal("reference_information", row["reference_information"]))}
 
