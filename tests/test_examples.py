@@ -36,6 +36,12 @@ PRINTED = {
     "multi_turn.py": ["before: turn 1: ", "env steps on average"],
     "lora_team.py": ["3 agents: ", "saved: agent_0/adapter agent_1/adapter agent_2/adapter"],
     "preference_learning.py": ["MADPOTrainer ", "MADPOIterTrainer ", "pairs of each round: iteration_0001.json"],
+    "travel.py": [
+        "You are experience_0, one of 2 planners of one trip.",
+        "- reference (day 1): failed",
+        "the right plan in the second of two turns: 0.50",
+        "reference             1",
+    ],
     "smollm2.py": ["reward after 24 env steps:", "agent_0: ", "agent_1: "],
 }
 # Arguments for a short run of those that train, and where the text says how well they end, at least.

@@ -11,7 +11,14 @@ import llm_envs
 from llm_envs.testing import audit_rewards
 
 DOCS = Path(__file__).parents[2] / "docs"
-BUNDLED = {"matching-v0": "tasks/matching.md", "split-v0": "tasks/split.md", "length-ratio-v0": "tasks/length_ratio.md"}
+BUNDLED = {
+    "matching-v0": "tasks/matching.md",
+    "split-v0": "tasks/split.md",
+    "length-ratio-v0": "tasks/length_ratio.md",
+    "travel-v0": "tasks/travel.md",
+}
+STRICT = {"travel-v0"}
+"""Answers have a form that no random text has; their pages say so."""
 
 
 @pytest.mark.parametrize(("name", "page"), BUNDLED.items())
@@ -25,4 +32,4 @@ def test_the_audit_tables_are_true(name, page):
             said[team] = float(value)
     known = {entry.team: round(entry.mean, 2) for entry in audit.teams}
     assert {team: said[team] for team in known} == known
-    assert not audit.warnings
+    assert [warning for warning in audit.warnings if name not in STRICT or "no random team ever earns more" not in warning] == []

@@ -13,7 +13,7 @@ from llm_envs.env import TaskEnv
 from llm_envs.registry import list_envs, make, register, spec
 from llm_envs.task import Task
 
-BUILT_IN = ["length-ratio-v0", "matching-v0", "split-v0"]
+BUILT_IN = ["length-ratio-v0", "matching-v0", "split-v0", "travel-v0"]
 
 
 @pytest.fixture(autouse=True)

@@ -51,9 +51,10 @@ def task(
     spare_cities: int = 0,
     margin: float = 0.3,
 ) -> Task:
-    """Planners of one trip fill slots of their own (`logistics_0`: where, how, which room; `experience_0`: meals and sights).
+    """Planners of one trip fill slots of their own: where to be and to sleep, what to eat and to see.
 
-    Everybody reads the request and the part of the catalogue that its slots need, and writes a JSON list of
+    `logistics_0` says where, how and in which room, `experience_0` meals and sights. Each reads the request and the part of the
+    catalogue that its slots need, and writes a JSON list of
     `{"day": 1, "field": "dinner", "value": "restaurant, city"}`. Answers are merged: slots with different values are emptied, an
     answer that is no such list or has too many slots counts as empty. With G the share of needed values that are there and in the
     catalogue, a turn scores

@@ -14,7 +14,7 @@ import numpy as np
 
 from llm_envs.tasks.travel.solver import cheapest_plan
 from llm_envs.tasks.travel.trips import FORBIDDEN, HOUSE_RULES, LEVELS, ROOM_TYPES, read_trip
-from llm_envs.tasks.travel.world import CUISINES, Size, World, build_world
+from llm_envs.tasks.travel.world import CUISINES, Size, World, build_world, random_stream
 
 CITIES = {3: 1, 5: 2, 7: 3}
 """Days → cities to visit, as in TravelPlanner."""
@@ -85,7 +85,7 @@ def rows_in(world: World, count: int, options: Generated, prefix: str) -> list[d
     Raises:
         ValueError: if they are not found.
     """
-    rng = np.random.default_rng(np.random.SeedSequence((*world.seed, 2)))
+    rng = random_stream(*world.seed, 2)
     rows: list[dict[str, Any]] = []
     queries: set[str] = set()
     for number in range(count):

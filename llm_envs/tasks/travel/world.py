@@ -130,7 +130,7 @@ class World:
             count: how many.
         """
         start, end = self.cities.index(org), self.cities.index(dest)
-        rng = _stream(*self.seed, 1, start, end, day)
+        rng = random_stream(*self.seed, 1, start, end, day)
         prices = 30 + 0.1 * self.kilometres[start, end] * rng.uniform(0.6, 1.8, count)
         # Multiplying by a number without a common factor turns different places into different numbers, in no order.
         places = [((start * 100 + end) * 84 + day) * 4 + k for k in range(count)]
@@ -142,7 +142,7 @@ class World:
 
 def build_world(seed: tuple[int, ...], size: Size) -> World:
     """The world of this seed and size."""
-    rng = _stream(*seed, 0)
+    rng = random_stream(*seed, 0)
     cities = tuple(_names(rng, _STARTS, _ENDS, "", size.cities))
     count = size.cities // REGION
     lands = _names(rng, _STARTS, _LANDS, "", count)
@@ -167,8 +167,9 @@ def build_world(seed: tuple[int, ...], size: Size) -> World:
     )
 
 
-def _stream(*path: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(path))
+def random_stream(*path: int) -> np.random.Generator:
+    """The random numbers of a path; a world's own begins with its seed."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(path)))
 
 
 def _names(rng: np.random.Generator, first: tuple[str, ...], second: tuple[str, ...], between: str, count: int) -> list[str]:
