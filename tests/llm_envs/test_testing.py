@@ -409,7 +409,7 @@ class FaceOnly(ParallelEnv):
 
 
 @pytest.mark.parametrize("options", [{}, {"num_turns": 2}, {"num_turns": 3}], ids=str)
-@pytest.mark.parametrize("name", ["matching-v0", "split-v0", "length-ratio-v0", "travel-v0"])
+@pytest.mark.parametrize("name", ["matching-v0", "split-v0", "length-ratio-v0"])
 def test_registered_envs_keep_every_rule(name, options):
     assert len(check_env(lambda: llm_envs.make(name, **options))) == len(RULES)
     assert len(check_task(llm_envs.make(name, **options).task)) == 3

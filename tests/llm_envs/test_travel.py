@@ -8,7 +8,7 @@ import json
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_envs.env import TaskEnv
@@ -495,6 +495,7 @@ answers = st.dictionaries(st.tuples(st.integers(1, 3), st.sampled_from(SLOT_FIEL
 )
 
 
+@settings(max_examples=40)
 @given(texts=st.tuples(answers, answers), mode=st.sampled_from(["partitioned_roles", "soft_roles", "same_prompt"]))
 def test_scores_lie_between_0_and_1_and_only_a_solved_trip_earns_1(texts, mode):
     verdict = verdict_on(texts, team_of(2, mode))
@@ -504,6 +505,7 @@ def test_scores_lie_between_0_and_1_and_only_a_solved_trip_earns_1(texts, mode):
     assert verdict.score < 1.0 or all(verdict.checks.values())
 
 
+@settings(max_examples=40)
 @given(texts=st.tuples(st.text(max_size=20), st.text(max_size=20)))
 def test_any_text_is_an_action(texts):
     assert verdict_on(texts).score == 0.0

@@ -6,7 +6,7 @@ import csv
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_envs.env import TaskEnv
@@ -137,7 +137,7 @@ def test_ids_are_of_the_request():
     assert convert_row({**HUB_ROW, "id": 7})["id"] == "7"
 
 
-@pytest.fixture(params=["csv", "json"])
+@pytest.fixture(params=[pytest.param("csv", marks=pytest.mark.slow), "json"])
 def path(request, tmp_path):
     """Two rows, in the form of the hub's files, and with lists and numbers in the place of their texts."""
     file = tmp_path / f"rows.{request.param}"
@@ -177,6 +177,7 @@ cell = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_
 words = st.lists(cell, min_size=1, max_size=3).map(" ".join)
 
 
+@settings(max_examples=25)
 @given(rows=st.lists(st.tuples(words, st.integers(0, 99), words, words, words), min_size=1, max_size=4), shift=st.booleans())
 def test_tables_are_read_back(rows, shift):
     """Also where spaces at the beginning were lost."""
@@ -186,6 +187,7 @@ def test_tables_are_read_back(rows, shift):
     ]
 
 
+@settings(max_examples=25)
 @given(rows=st.lists(st.tuples(words, st.integers(0, 99), words, words, words), min_size=1, max_size=4))
 def test_tables_with_an_index_are_read_back(rows):
     text = table(FOOD, rows, index=[n * 37 for n in range(len(rows))])
