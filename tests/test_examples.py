@@ -23,6 +23,7 @@ PRINTED = {
         "reference             1         1         1",
     ],
     "code.py": ["run_heights([2, -3, 4]) should give [2, 0, 4]: gave [2, -1, 3]", "does not call `aux`", "reward: 2\n"],
+    "classes.py": ["`fill`: bucket.fill(3) should give 7: gave 1", "reward: 3\n", "terminated after turn 2"],
     "own_reward.py": ["step 1: 1.00 -> 2.00 (ratio 1, topic 1)", "step 3: 1.00 -> 1.00 (ratio 1, topic 0)"],
     "building.py": [
         "strbuild-v0, reference team: 1.000",

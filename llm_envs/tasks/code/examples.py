@@ -81,7 +81,7 @@ def _sessions(text: str, entry_point: str) -> Iterator[tuple[str, str]]:
             expression = _expression(source)
             if expression is None or not _calls(expression, entry_point):
                 continue
-            said = _literal(lines[following]) if following < len(lines) else None
+            said = literal(lines[following]) if following < len(lines) else None
             if said is not None:
                 yield ast.unparse(expression), said
             elif isinstance(expression, ast.Compare) and isinstance(expression.ops[0], ast.Eq) and len(expression.ops) == 1:
@@ -101,7 +101,7 @@ def _sentences(text: str, entry_point: str) -> Iterator[tuple[str, str]]:
         call, end = _call_at(text, match.start(), match.end())
         # The value stands in the line that the call ends in.
         sign = None if call is None else _GIVES.match(text[end:].split("\n", 1)[0])
-        said = None if sign is None else _literal(sign[1])
+        said = None if sign is None else literal(sign[1])
         if call is not None and said is not None:
             yield ast.unparse(call), said
 
@@ -117,7 +117,7 @@ def _call_at(text: str, start: int, opened: int) -> tuple[ast.expr | None, int]:
     return None, opened
 
 
-def _literal(text: str) -> str | None:
+def literal(text: str) -> str | None:
     """The literal that a text is, as Python writes it; a remark after it and a full stop are no part of it."""
     text = text.strip()
     for candidate in (text.rstrip(". "), text, text.split("#", 1)[0].strip()):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
 
 from llm_envs.sandbox import Outcome
 from llm_envs.tasks.code.experts import Expert, question, read_suggestions
 from llm_envs.tasks.code.levels import Judge, Verdict
+from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.prompts import ONLY_CODE, listed
 from llm_envs.types import Item
-
-Mode: TypeAlias = Literal["plain", "passed", "level_passed", "level_feedback", "expert_edits", "bandit"]
-MODES: tuple[str, ...] = get_args(Mode)
 
 MOST_SHOWN = 200
 """Characters of a failure's message that are shown."""
@@ -50,15 +47,15 @@ class Feedback:
             return None
         names = (*self.judge.team.functions, verdict.problem.entry_point)
         said = self._said(item, agent_completions, verdict)
-        prompts = []
-        for name, text, history, diagnosis in zip(names, agent_completions, prompt_history_per_agent, said, strict=True):
-            parts = [history[0]] if self.original_prompt else []
-            if self.previous_response:
-                parts.append(f"Your last answer was:\n{text}")
-            parts += [diagnosis] if diagnosis else []
-            parts.append(f"Write a better `{name}`. {ONLY_CODE}")
-            prompts.append("\n\n".join(parts))
-        return prompts
+        return [
+            next_prompt(
+                history[0] if self.original_prompt else None,
+                text if self.previous_response else None,
+                diagnosis,
+                f"Write a better `{name}`. {ONLY_CODE}",
+            )
+            for name, text, history, diagnosis in zip(names, agent_completions, prompt_history_per_agent, said, strict=True)
+        ]
 
     def _said(self, item: Item, texts: Sequence[str], verdict: Verdict) -> list[str]:
         """What each agent is told about the answer."""
@@ -71,13 +68,38 @@ class Feedback:
         assert self.expert is not None  # the task checks its options
         names = (*self.judge.team.functions, "main")
         asked = question(item["prompt"], dict(zip(names, texts, strict=True)), _levels_in_full(verdict, self.reveal_hidden, -1))
-        answer = self.expert(asked)
-        if not isinstance(answer, str):
-            raise TypeError(f"the expert must answer with a text, got {type(answer).__name__}: {answer!r:.200}")
-        edits = read_suggestions(answer, names)
-        if edits is None:
-            return ["The expert's answer could not be read: no suggestions."] * len(texts)
-        return [_suggested(edits[name]) for name in names]
+        return suggestions(self.expert(asked), names)
+
+
+def next_prompt(first: str | None, last: str | None, diagnosis: str, request: str) -> str:
+    """What an agent reads in a later turn.
+
+    Args:
+        first: its first prompt, None if it is not repeated.
+        last: its last answer, None if it is not shown.
+        diagnosis: of the answer; empty for none.
+        request: what it should write now.
+    """
+    shown = None if last is None else f"Your last answer was:\n{last}"
+    return "\n\n".join(part for part in (first, shown, diagnosis or None, request) if part is not None)
+
+
+def suggestions(answer: object, names: Sequence[str]) -> list[str]:
+    """What an expert's answer tells each agent.
+
+    Args:
+        answer: of the expert.
+        names: under which it has each agent's edits.
+
+    Raises:
+        TypeError: the answer is no text.
+    """
+    if not isinstance(answer, str):
+        raise TypeError(f"the expert must answer with a text, got {type(answer).__name__}: {answer!r:.200}")
+    edits = read_suggestions(answer, names)
+    if edits is None:
+        return ["The expert's answer could not be read: no suggestions."] * len(names)
+    return [_suggested(edits[name]) for name in names]
 
 
 def _suggested(edits: Sequence[str]) -> str:
@@ -168,15 +190,16 @@ def _on_tests(verdict: Verdict, reveal: bool) -> Iterator[str]:
         yield f"tests: nothing could be run without `{verdict.problem.entry_point}`."
         return
     if verdict.report.loaded.status != "passed":
-        yield f"tests: the program cannot be loaded: {_failure(verdict.report.loaded)}."
+        yield f"tests: the program cannot be loaded: {failure(verdict.report.loaded)}."
         return
     failed = [(tried, outcome) for tried, outcome in outcomes if outcome is not None and outcome.status != "passed"]
     yield f"tests: {len(outcomes) - len(failed)} of {len(outcomes)} {what} pass{':' if failed else '.'}"
     for tried, outcome in failed:
-        yield f"    {tried}: {_failure(outcome)}"
+        yield f"    {tried}: {failure(outcome)}"
 
 
-def _failure(outcome: Outcome) -> str:
+def failure(outcome: Outcome) -> str:
+    """How something ended that did not pass, in a few words."""
     if outcome.status != "failed" and not outcome.exception:
         return outcome.status
     parts = [outcome.exception or "", outcome.message or ""]

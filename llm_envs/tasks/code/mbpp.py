@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from llm_envs.task import Task
 from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
 from llm_envs.tasks.code.experts import Expert
-from llm_envs.tasks.code.feedback import Mode
+from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.problems import FIELDS
 from llm_envs.tasks.sources import HubData, Source, Sources
 from llm_envs.types import Item

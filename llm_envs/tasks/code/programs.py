@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-import threading
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from llm_envs.tasks.code.parsing import parsed
 from llm_envs.tasks.code.problems import Problem
 
 MOST_CHARACTERS = 50_000
@@ -21,8 +20,6 @@ _KEPT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.
 _FENCE = re.compile(r"\s*(?:```|~~~)\s*([\w+-]*)")
 _PYTHON = ("", "python", "python3", "py")
 _START = re.compile(r"(?:def|class|import|from|async|@)\b|@")
-# Filters of warnings belong to the process; two threads that change and restore them would leave each other's behind.
-_WARNINGS = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +51,7 @@ def read_program(text: str) -> Source:
     code = unfenced(text)
     if len(code) > MOST_CHARACTERS:
         return Source((), f"it has {len(code)} characters, more than {MOST_CHARACTERS}")
-    tree, problem, _ = _parsed(code)
+    tree, problem, _ = parsed(code)
     if tree is None:
         tree = _longest_part(code.split("\n"))
     body = () if tree is None else tuple(node for node in tree.body if isinstance(node, _KEPT))
@@ -127,23 +124,9 @@ def _longest_part(lines: list[str]) -> ast.Module | None:
         end = len(lines)
         while end > start and attempts < MOST_ATTEMPTS:
             attempts += 1
-            tree, _, line = _parsed("\n".join(lines[start:end]))
+            tree, _, line = parsed("\n".join(lines[start:end]))
             if tree is not None and tree.body:
                 return tree
             # The statement with the error goes, and all after it.
             end = max((number for number in tops if start < number < end and number < start + line), default=start)
     return None
-
-
-def _parsed(code: str) -> tuple[ast.Module | None, str | None, int]:
-    """The tree, or what is wrong and in which line, from 1."""
-    try:
-        with _WARNINGS, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a text is a matter of taste, whatever filters the process has
-            tree = ast.parse(code)
-        ast.unparse(tree)  # what is nested too deep to be written again is no program for us
-    except SyntaxError as error:
-        return None, f"line {error.lineno}, column {error.offset}: {error.msg}", error.lineno or 1
-    except (ValueError, RecursionError, MemoryError) as error:
-        return None, f"{type(error).__name__}: {error}", 1
-    return tree, None, 0

@@ -1,0 +1,1 @@
+"""Classes whose methods are divided among programmers, in the form of ClassEval."""
