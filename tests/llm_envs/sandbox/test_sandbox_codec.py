@@ -73,7 +73,7 @@ def exact(value: object) -> object:
     return type(value), repr(value)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(VALUES)
 def test_plain_data_crosses_unchanged(value):
     assert exact(crossed(value)) == exact(value)
@@ -209,7 +209,7 @@ def test_anything_else_is_refused(body):
         reader.read(body)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(VALUES, st.data())
 def test_damaged_messages_are_refused_or_read_as_data(value, data):
     """Never another exception, whatever a solution does to the bytes."""
