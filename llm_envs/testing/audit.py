@@ -11,6 +11,7 @@ from llm_envs.testing.episodes import (
     Reference,
     copied_prompt,
     first_rows,
+    keywords,
     play_episode,
     random_text,
     random_words,
@@ -20,7 +21,7 @@ from llm_envs.testing.episodes import (
 from llm_envs.testing.scripted import ScriptedPolicy
 from llm_envs.types import AgentID, Item, Policy
 
-TRIVIAL = ("empty", "constant", "copied prompt", "longest")
+TRIVIAL = ("empty", "constant", "copied prompt", "longest", "keywords")
 RANDOM = ("random text", "random words")
 
 NEAR = 0.1
@@ -42,6 +43,16 @@ class TeamReturns:
     mean: float
     min: float
     max: float
+
+
+def audit_table(audits: Mapping[str, Audit]) -> str:
+    """The mean returns of several environments' teams as a Markdown table: a line for each environment, – for a team it has not."""
+    teams = list(dict.fromkeys(entry.team for audit in audits.values() for entry in audit.teams))
+    lines = [f"| env | {' | '.join(teams)} |", "|---|" + "---|" * len(teams)]
+    for name, audit in audits.items():
+        means = {entry.team: f"{entry.mean:.2f}" for entry in audit.teams}
+        lines.append(f"| `{name}` | {' | '.join(means.get(team, '–') for team in teams)} |")
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -82,8 +93,10 @@ def audit_rewards(
     """What teams of every kind earn, with warnings where a policy could earn well without doing the task.
 
     * empty: every agent writes nothing. constant: always the same text. copied prompt: what it reads. longest: as much as it may.
+      keywords: every word of what it reads, each after a word without a meaning.
     * random text: random characters. random words: a few words of what it reads, in random order.
     * reference: the task's own best answer, if it gives one. one silent: the same, but one agent (each in turn) writes nothing.
+      swapped: the best answer to the next row that is another one, if any is.
 
     Args:
         env: of any task, wrapped or not.
@@ -102,7 +115,7 @@ def audit_rewards(
     chosen = first_rows(env, items, rows)
     if not chosen or episodes_per_row < 1:
         raise ValueError(f"an audit needs at least one row and one episode, got {len(chosen)} and {episodes_per_row}")
-    teams = _teams(env, reference or reference_of(env), constant, longest)
+    teams = _teams(env, reference or reference_of(env), [row for _, row in chosen], constant, longest)
     results: list[TeamReturns] = []
     for name, team in teams.items():
         returns = [
@@ -117,13 +130,14 @@ Team = Callable[[Item, int], Mapping[AgentID, Policy]]
 """Row and number of the episode → the policies."""
 
 
-def _teams(env: BranchingEnv, reference: Reference | None, constant: str, longest: int) -> dict[str, Team]:
+def _teams(env: BranchingEnv, reference: Reference | None, rows: Sequence[Item], constant: str, longest: int) -> dict[str, Team]:
     length = min(longest, env.max_completion_length)
     scripts: Sequence[ScriptedPolicy] = [
         ScriptedPolicy([""]),
         ScriptedPolicy([constant]),
         ScriptedPolicy(copied_prompt),
         ScriptedPolicy([("word " * (length // 5 + 1))[:length]]),
+        ScriptedPolicy(keywords),
         ScriptedPolicy(random_text),
         ScriptedPolicy(random_words),
     ]
@@ -133,6 +147,9 @@ def _teams(env: BranchingEnv, reference: Reference | None, constant: str, longes
         teams["reference"] = lambda item, episode: reference_team(env, solution, item)
         if len(env.possible_agents) > 1:
             teams["one silent"] = lambda item, episode: _one_silent(env, solution, item, episode)
+        others = [_next_other(rows, index) for index in range(len(rows))]
+        if None not in others:
+            teams["swapped"] = lambda item, episode: reference_team(env, solution, others[episode % len(others)] or item)
     return teams
 
 
@@ -143,6 +160,11 @@ def _everybody(env: BranchingEnv, policy: Policy) -> Team:
 def _one_silent(env: BranchingEnv, reference: Reference, item: Item, episode: int) -> dict[AgentID, ScriptedPolicy]:
     silent = env.possible_agents[episode % len(env.possible_agents)]
     return {**reference_team(env, reference, item), silent: ScriptedPolicy([""])}
+
+
+def _next_other(rows: Sequence[Item], index: int) -> Item | None:
+    """The first row from this position on, around the end, that is another one; None if all are alike."""
+    return next((row for row in [*rows[index + 1 :], *rows[:index]] if row != rows[index]), None)
 
 
 def _return(env: BranchingEnv, policies: Mapping[AgentID, Policy], item: Item, index: int, key: tuple[int, ...]) -> float:

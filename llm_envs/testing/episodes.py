@@ -96,3 +96,9 @@ def random_words(prompt: str, k: int, key: Path) -> str:
 def copied_prompt(prompt: str, k: int, key: Path) -> str:
     """The prompt itself."""
     return str(prompt)
+
+
+def keywords(prompt: str, k: int, key: Path) -> str:
+    """Every word of the prompt once, each after a word without a meaning."""
+    words = dict.fromkeys(word.strip(string.punctuation) for word in prompt.split())
+    return " ".join(f"w{number:03d} {word}" for number, word in enumerate(words))

@@ -532,6 +532,27 @@ def test_audit_of_coordination(name):
     assert 0.0 < audit["random words"].mean < 0.3 and audit.warnings == ()
 
 
+def test_audit_of_answers_to_another_row():
+    """Each row gets the next other row's best answer, around the end; rows that are all alike have none."""
+
+    def said(first, second, batch_items):
+        return [float(batch_items[0]["prompt"] == one) for one in first]
+
+    def audit(*prompts):
+        rows = [{"prompt": prompt} for prompt in prompts]
+        task = llm_envs.Task(items=rows, reward=said, reference=lambda item: [item["prompt"]] * 2)
+        return audit_rewards(llm_envs.TaskEnv(task), episodes_per_row=2)
+
+    assert (audit("a", "b")["reference"].mean, audit("a", "b")["swapped"].max) == (1.0, 0.0)
+    assert "swapped" not in {entry.team for entry in audit("a", "a").teams}
+
+    def length(first, second):
+        return [float(len(one.split())) for one in first]
+
+    env = llm_envs.TaskEnv(llm_envs.Task(items=[{"prompt": "red, red or blue?"}], reward=length))
+    assert audit_rewards(env)["keywords"].mean == 6.0  # w000 red w001 or w002 blue
+
+
 def test_audit_sums_turns_and_averages_agents():
     """The constant "ok" earns 2 + 4 = 6 a turn for one agent, 0 for the other, over two turns."""
     per_agent = {"reward": lambda one, two: [[float(len(a) + 2 * len(b)), 0.0] for a, b in zip(one, two, strict=True)]}
@@ -601,6 +622,7 @@ def test_audit_prints_a_table_and_refuses_nothing_to_do():
         "constant              2         2         2",
         "copied prompt         2         2         2",
         "longest               2         2         2",
+        "keywords              2         2         2",
         "random text           2         2         2",
         "random words          2         2         2",
         "warning: every team earns 2: this reward tells no answer from another",
