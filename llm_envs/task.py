@@ -104,8 +104,8 @@ class Task:
         return None if self.transition is None else Transitions(self.transition, self.agent_ids)
 
 
-def agent_names(agents: int | Sequence[AgentID]) -> tuple[AgentID, ...]:
-    """Checked names of the agents; `agent_0`, `agent_1`, … for a number.
+def agent_names(agents: int | Sequence[AgentID], role: str = "agent") -> tuple[AgentID, ...]:
+    """Checked names of the agents; for a number `agent_0`, `agent_1`, …, or of another role.
 
     Raises:
         ValueError: for no agents, names that are not `<role>_<number>`, or one given twice.
@@ -113,7 +113,7 @@ def agent_names(agents: int | Sequence[AgentID]) -> tuple[AgentID, ...]:
     if isinstance(agents, int):
         if agents < 1 or isinstance(agents, bool):
             raise ValueError(f"agents must be at least 1, got {agents}")
-        return tuple(f"agent_{number}" for number in range(agents))
+        return tuple(f"{role}_{number}" for number in range(agents))
     # A set has no order that every process agrees on.
     names = tuple(agents) if isinstance(agents, Sequence) and not isinstance(agents, str) else ()
     if not names or not all(isinstance(name, str) and _AGENT_NAME.fullmatch(name) for name in names):

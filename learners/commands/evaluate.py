@@ -108,7 +108,13 @@ def run(argv: Sequence[str]) -> int:
     quiet_libraries()
     env = env_of_team(spec, parsed.section("env"))
     if options.protocol == "single":
+        if len(subject.models) > 1:
+            given = ", ".join(subject.models)
+            raise UsageError(f"--protocol single has one model write for all agents, got {len(subject.models)}: {given}")
         env = JointAgent(env)
+    elif len(subject.models) not in (1, len(env.possible_agents)):
+        agents = ", ".join(env.possible_agents)
+        raise UsageError(f"give one model for all agents or one for each of {agents}, got {len(subject.models)}")
     policies = metered(_policies(subject, env, options))
     steps = _play(env, policies, options)
     results = _Results(steps, _pass_rates(steps, options), total_usage(policies))

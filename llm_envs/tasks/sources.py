@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Any, Literal, TypeAlias, get_args
 from llm_envs.types import Item
 
 Source: TypeAlias = Literal["builtin", "package", "path", "hub"]
+
+EVAL_SHARE = 0.25
+"""Share of rows for evaluation where nothing else is said."""
 
 TABLES = {".csv": "csv", ".parquet": "parquet"}
 """Suffixes that the package datasets reads, with its names for them."""
@@ -58,7 +62,8 @@ class Sources:
 
         Args:
             source: which of the four.
-            path: of the file or folder (`read_rows`) for `path`; for `hub` another data set's name; for the others None.
+            path: of the file or folder (`read_rows`) for `path`; for `hub` another data set, `owner/name` for all rows of its split
+                `train`, `owner/name:split` for another one; for the others None.
 
         Raises:
             ValueError: for a source there is none of, a path too many or too few, no rows, or a row without a field.
@@ -87,8 +92,7 @@ class Sources:
             return self.package()
         if self.hub is None and path is None:
             raise ValueError(f"{self.family}: source='hub' needs path, the name of a data set on the hub")
-        hub = self.hub or HubData(str(path))
-        return _hub_rows(hub if path is None else HubData(path, split=hub.split))
+        return _hub_rows(self.hub if path is None and self.hub is not None else _named(str(path)))
 
     def _checked(self, row: Item, where: str, source: Source) -> Item:
         if not isinstance(row, Mapping):
@@ -96,7 +100,7 @@ class Sources:
         if self.convert is not None and source != "builtin":
             try:
                 row = self.convert(row)
-            except (KeyError, ValueError, TypeError, SyntaxError) as error:
+            except (LookupError, ValueError, TypeError, AttributeError, SyntaxError) as error:
                 raise ValueError(
                     f"{where}: {type(error).__name__}: {error}; it has the fields {', '.join(map(str, row))}"
                 ) from error
@@ -124,7 +128,10 @@ def read_rows(path: str | Path) -> list[Item]:
         return list(_datasets().load_dataset(TABLES[kind], data_files=str(file), split="train"))
     if kind not in (".json", ".jsonl"):
         raise ValueError(f"rows come from .json, .jsonl, .json.gz, .jsonl.gz, .csv, .parquet or a saved Dataset, got {file}")
-    text = (gzip.decompress(file.read_bytes()) if suffixes[-1] == ".gz" else file.read_bytes()).decode("utf-8")
+    try:
+        text = (gzip.decompress(file.read_bytes()) if suffixes[-1] == ".gz" else file.read_bytes()).decode("utf-8")
+    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: {error}") from error
     return _json_lines(text, file) if kind == ".jsonl" else _json_list(text, file)
 
 
@@ -133,7 +140,7 @@ def split_rows(
     id_field: str,
     *,
     eval_ids: Sequence[str] | None = None,
-    eval_share: float = 0.2,
+    eval_share: float | None = None,
 ) -> tuple[list[Item], list[Item] | None]:
     """Training and evaluation rows, by id: the same rows whatever order they come in, and every row in one of the two.
 
@@ -141,11 +148,19 @@ def split_rows(
         rows: all of them.
         id_field: name of the field with a row's id.
         eval_ids: ids of the evaluation rows.
-        eval_share: without ids, the share of rows for evaluation, in [0, 1): those whose ids have the lowest SHA-256. 0 keeps none.
+        eval_share: share of rows for evaluation, in [0, 1): those whose ids have the lowest SHA-256. 0 keeps none. Without both
+            options `EVAL_SHARE`.
 
     Raises:
-        ValueError: for ids that rows share, evaluation ids that no row has, or a part that would be empty.
+        ValueError: for both options, ids that rows share, evaluation ids that no row has, or a part that would be empty.
     """
+    if isinstance(eval_ids, str) or not (eval_ids is None or isinstance(eval_ids, Iterable)):
+        raise ValueError(f"eval_ids must be a list of ids, got {eval_ids!r}")
+    if eval_share is not None and (isinstance(eval_share, bool) or not isinstance(eval_share, (int, float))):
+        raise ValueError(f"eval_share must be a number, got {eval_share!r}")
+    if eval_ids is not None and eval_share is not None:
+        raise ValueError(f"give eval_ids or eval_share, not both; got {list(eval_ids)!r:.100} and {eval_share!r}")
+    eval_share = EVAL_SHARE if eval_share is None else eval_share
     ids = [str(row[id_field]) for row in rows]
     if len(set(ids)) < len(ids):
         twice = next(one for one in ids if ids.count(one) > 1)
@@ -161,7 +176,7 @@ def split_rows(
         count = round(eval_share * len(ids)) if eval_share == 0 else max(1, round(eval_share * len(ids)))
         kept = set(sorted(ids, key=lambda one: hashlib.sha256(one.encode()).hexdigest())[:count])
     if len(kept) == len(ids):
-        raise ValueError(f"all {len(ids)} rows would be kept for evaluation, none is left to train on")
+        raise ValueError(f"all {len(ids)} rows would be kept for evaluation, none is left to train on; eval_share=0 keeps none")
     train = [row for row, one in zip(rows, ids, strict=True) if one not in kept]
     held = [row for row, one in zip(rows, ids, strict=True) if one in kept]
     return train, held or None
@@ -194,6 +209,11 @@ def _saved_rows(folder: Path) -> list[Item]:
     if isinstance(data, Mapping):
         raise ValueError(f"{folder} holds the splits {', '.join(map(str, data))}: name the folder of one of them")
     return list(data)
+
+
+def _named(path: str) -> HubData:
+    name, _, split = path.partition(":")
+    return HubData(name, split=split or "train")
 
 
 def _hub_rows(hub: HubData) -> list[Item]:

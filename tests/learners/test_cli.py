@@ -135,7 +135,7 @@ def weights(run: str | Path) -> list[bytes]:
         ("evaluate tiny-random --num_samples 0", ["--num_samples must be at least 1, got 0"]),
         ("evaluate tiny-random --json maybe", ["--json must be true or false, got 'maybe'"]),
         ("evaluate tiny-random --temperature -1", ["temperature"]),
-        ("evaluate tiny-random tiny-random tiny-random", ["3", "2"]),
+        ("evaluate tiny-random tiny-random tiny-random", ["one model for all agents or one for each of agent_0, agent_1", "got 3"]),
         ("evaluate ./nowhere", ["'./nowhere'"]),
         ("evaluate tiny-random --env own_task:task", ["no evaluation items", "--split train"]),
         ("envs lenght-ratio-v0", ["did you mean length-ratio-v0"]),
@@ -557,6 +557,8 @@ def test_protocols_answers_and_costs(capsys):
         ("--num_completions 0", "--num_completions must be at least 1"),
         ("--num_completions 2 --pass_at 2 --env matching-v0 --num_samples 1", "does not say what is solved"),
         ("--protocol chat", "protocol"),
+        ("tiny-random --protocol single", "--protocol single has one model write for all agents, got 2: tiny-random, tiny-random"),
+        ("tiny-random tiny-random", "one model for all agents or one for each of agent_0, agent_1, got 3"),
     ],
 )
 def test_evaluations_that_cannot_be(words, message, capsys):

@@ -82,8 +82,8 @@ def test_careless_teams():
     [
         ({"agents": 0}, "agents must be a whole number of at least 1, got 0"),
         ({"agents": True}, "agents must be a whole number of at least 1, got True"),
-        ({"unavailable": "drop"}, "unavailable must be 'error' or 'skip', got 'drop'"),
-        ({"known_faults": "fix"}, "known_faults must be 'keep' or 'skip', got 'fix'"),
+        ({"unavailable": "drop"}, "unavailable must be one of error, skip, got 'drop'"),
+        ({"known_faults": "fix"}, "known_faults must be one of keep, skip, got 'fix'"),
         ({"feedback": "loud"}, "feedback must be one of plain, passed"),
         ({"feedback": "expert_edits"}, "needs an expert"),
         ({"source": "package"}, "no package has its rows"),

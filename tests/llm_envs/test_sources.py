@@ -20,8 +20,9 @@ def sources(**options):
 
 def saved(folder, name, text):
     file = folder / name
-    data = text.encode()
-    file.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    raw = isinstance(text, bytes)
+    data = text if raw else text.encode()
+    file.write_bytes(gzip.compress(data) if name.endswith(".gz") and not raw else data)
     return file
 
 
@@ -57,7 +58,9 @@ def test_hub_data_is_loaded_by_its_name(tmp_path):
     (tmp_path / "data").mkdir()
     datasets.Dataset.from_list(ROWS).to_json(tmp_path / "data" / "train.jsonl")
     assert sources(hub=HubData(str(tmp_path / "data"))).rows("hub") == ROWS
-    assert sources(hub=HubData("nobody/nothing")).rows("hub", str(tmp_path / "data")) == ROWS
+    # Another data set is read whole: the split of the family's own, and its first rows only, are nobody else's.
+    assert sources(hub=HubData("nobody/nothing", "config", "test[:1]")).rows("hub", str(tmp_path / "data")) == ROWS
+    assert sources().rows("hub", f"{tmp_path / 'data'}:train[1:]") == ROWS[1:]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,8 @@ def test_hub_data_is_loaded_by_its_name(tmp_path):
         ("r.json", "[{]", r"r\.json: Expecting"),
         ("r.json", "{}", "must hold a list of rows, got dict"),
         ("r.jsonl", '{"id": 1}\n{"id"\n', r"r\.jsonl, line 2"),
+        ("r.jsonl.gz", b"[]", r"r\.jsonl\.gz: Not a gzipped file"),
+        ("r.json", b"\xff", r"r\.json: 'utf-8' codec"),
         ("r.txt", "x", r"come from \.json, .* got .*r\.txt"),
         ("rows", "x", "come from"),
     ],
@@ -120,8 +125,14 @@ def test_split_by_named_ids():
         split_rows(ROWS, "id", eval_ids=["a", "b", "c"])
     with pytest.raises(ValueError, match="id='a' stands in several"):
         split_rows([*ROWS, {"id": "a"}], "id")
-    with pytest.raises(ValueError, match="eval_share must be"):
-        split_rows(ROWS, "id", eval_share=1.0)
+    for share in (1.0, -0.1, "0.2", True):
+        with pytest.raises(ValueError, match="eval_share must be"):
+            split_rows(ROWS, "id", eval_share=share)
+    with pytest.raises(ValueError, match="give eval_ids or eval_share, not both"):
+        split_rows(ROWS, "id", eval_ids=["a"], eval_share=0.5)
+    with pytest.raises(ValueError, match="eval_ids must be a list of ids, got 'a'"):
+        split_rows(ROWS, "id", eval_ids="a")
+    assert len(split_rows([{"id": n} for n in range(8)], "id")[1]) == 2  # a quarter
     assert split_rows(ROWS, "id", eval_share=0.0) == (ROWS, None)
 
 

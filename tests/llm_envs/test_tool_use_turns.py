@@ -405,11 +405,12 @@ def test_parameters_need_a_kind():
 def test_rows_with_fewer_classes_are_left_out_only_where_asked(tmp_path):
     alone = {**ROW, "id": "s", "involved_classes": ["Planner"], "ground_truth": [["events_on(day='x')"], []]}
     options = saved(tmp_path, ROW, alone)
-    assert [row["id"] for row in task(**options).items] == ["r"]
+    with pytest.warns(UserWarning, match="1 of 2 rows have fewer API classes than the 2 agents and are left out"):
+        assert [row["id"] for row in task(**options).items] == ["r"]
     assert [row["id"] for row in task(**options, fewer_classes="share").items] == ["r", "s"]
     assert [row["id"] for row in task(**options, fewer_classes="idle").items] == ["r", "s"]
     with pytest.raises(
-        ValueError, match="all 2 rows have fewer API classes than the 3 agents: choose fewer_classes='share' or 'idle'"
+        ValueError, match="2 of 2 rows have fewer API classes than the 3 agents: choose fewer_classes='share' or 'idle'"
     ):
         task(**options, agents=3)
 
@@ -432,7 +433,7 @@ def test_rows_whose_classes_do_not_fit(tmp_path, change, message):
     [
         ({"steps_per_turn": 0}, "steps_per_turn must be a whole number of at least 1, got 0"),
         ({"max_response": True}, "max_response must be a whole number"),
-        ({"fewer_classes": "drop"}, "fewer_classes must be one of leave_out, share, idle"),
+        ({"fewer_classes": "drop"}, "fewer_classes must be one of skip, share, idle"),
         ({"after_failure": "retry"}, "after_failure must be one of continue, end"),
         ({"agents": 0}, "agents must be at least 1"),
         ({"source": "package", "categories": ["multi_turn"]}, "categories of bfcl-multiturn-v0 are multi_turn_base"),

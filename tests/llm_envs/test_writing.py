@@ -213,14 +213,15 @@ def test_article_ids_are_ids(tmp_path):
 
 
 def test_rows_of_a_data_set(tmp_path):
-    """A local folder stands for the hub; the first 1,000 rows of its training part are taken."""
+    """A local folder stands for the hub: all rows of its training part are taken, or those that are named."""
     name = "tldr-v0"
     datasets = pytest.importorskip("datasets")
     (tmp_path / "data").mkdir()
     rows = [{FORMS[name].field: f"Storm number {number} broke."} for number in range(1002)]
     datasets.Dataset.from_list(rows).to_json(tmp_path / "data" / "train.jsonl")
-    task = TASKS[name](source="hub", path=str(tmp_path / "data"))
-    assert len(task.items) + len(task.eval_items) == 1000
+    for path, count in ((tmp_path / "data", 1002), (f"{tmp_path / 'data'}:train[:1000]", 1000)):
+        task = TASKS[name](source="hub", path=str(path))
+        assert len(task.items) + len(task.eval_items) == count
 
 
 # ---- contracts ----

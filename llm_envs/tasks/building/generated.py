@@ -13,6 +13,7 @@ from llm_envs.seeding import ROWS, stream
 from llm_envs.tasks.building.commands import Cell
 from llm_envs.tasks.building.houses import draw_house
 from llm_envs.tasks.building.materials import SYMBOLS, Grid
+from llm_envs.tasks.options import checked_count
 
 LONGEST = 12
 """Letters of the longest text: 36¹² texts still have numbers of 64 bits."""
@@ -22,17 +23,6 @@ TEXTS, HOUSES, SPIDERS = range(3)
 
 TRIES = 200
 """Houses drawn for each one that is wanted, before the size counts as too small for so many."""
-
-
-def checked_count(option: str, value: object, least: int) -> int:
-    """The value if it is a whole number of at least `least`.
-
-    Raises:
-        ValueError: naming the option.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{option} must be a whole number of at least {least}, got {value!r}")
-    return value
 
 
 def text_rows(

@@ -13,24 +13,14 @@ from llm_envs.task import Task, agent_names
 from llm_envs.tasks.building.boxes import boxes_of, listed
 from llm_envs.tasks.building.commands import SYNTAX, Cell, written
 from llm_envs.tasks.building.draw import HouseImage, HouseText, pictures
-from llm_envs.tasks.building.generated import checked_count, house_rows, overlap
+from llm_envs.tasks.building.generated import house_rows, overlap
 from llm_envs.tasks.building.house_feedback import MODES, FeedbackMode
 from llm_envs.tasks.building.houses import LEAST, target_of
 from llm_envs.tasks.building.materials import NAMES, NUMBER, SYMBOLS, Grid
-from llm_envs.tasks.building.project import (
-    SHOWN,
-    Judge,
-    NextTurn,
-    Score,
-    TargetShown,
-    checked_choice,
-    checked_flags,
-    order_of,
-    others_of,
-    shown_part,
-)
+from llm_envs.tasks.building.project import SHOWN, Judge, NextTurn, Score, TargetShown, order_of, others_of, shown_part
 from llm_envs.tasks.building.schedule import Job, jobs_for
 from llm_envs.tasks.building.world import Rules, World, dealt, empty_world
+from llm_envs.tasks.options import checked_choice, checked_count, checked_flags
 from llm_envs.tasks.rows import Rows, choose_rows
 from llm_envs.types import AgentID, Item
 

@@ -229,27 +229,6 @@ def shown_part(target_shown: TargetShown, total: int, num_agents: int, agent: in
     return range(total if sees else 0)
 
 
-def checked_choice(option: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a value that is none of the choices.
-
-    Raises:
-        ValueError: naming the option.
-    """
-    if value not in choices:
-        raise ValueError(f"{option} must be one of {', '.join(choices)}, got {value!r}")
-
-
-def checked_flags(**flags: object) -> None:
-    """Refuse what is neither True nor False.
-
-    Raises:
-        TypeError: naming the option.
-    """
-    for option, value in flags.items():
-        if not isinstance(value, bool):
-            raise TypeError(f"{option} must be True or False, got {value!r}")
-
-
 SHOWN = get_args(TargetShown)
 
 

@@ -16,7 +16,7 @@ from llm_envs.tasks.building.checkerboard import checkerboard, shares_of, touchi
 from llm_envs.tasks.building.commands import SYNTAX, Cell, written
 from llm_envs.tasks.building.draw import WallImage, WallText
 from llm_envs.tasks.building.font import ALPHABET, checked_text, drawn
-from llm_envs.tasks.building.generated import checked_count, text_rows
+from llm_envs.tasks.building.generated import text_rows
 from llm_envs.tasks.building.materials import BLOCKS, Grid, checked_materials
 from llm_envs.tasks.building.project import (
     SHOWN,
@@ -26,14 +26,13 @@ from llm_envs.tasks.building.project import (
     Scene,
     Score,
     TargetShown,
-    checked_choice,
-    checked_flags,
     order_of,
     score_feedback,
     share_of,
     shown_part,
 )
 from llm_envs.tasks.building.world import Rules, World, dealt
+from llm_envs.tasks.options import checked_choice, checked_count, checked_flags
 from llm_envs.tasks.rows import Rows, choose_rows
 from llm_envs.types import AgentID, Item
 

@@ -18,9 +18,10 @@ from llm_envs.tasks.classeval.feedback import ClassFeedback
 from llm_envs.tasks.classeval.levels import FACTORS, Judge
 from llm_envs.tasks.classeval.prompts import CoderPrompt
 from llm_envs.tasks.classeval.references import Reference
-from llm_envs.tasks.code.building import EVAL_SHARE, builtin_rows
+from llm_envs.tasks.code.building import builtin_rows
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.options import Mode, TurnOptions
+from llm_envs.tasks.options import checked_choice, checked_count
 from llm_envs.tasks.sources import HubData, Source, Sources, split_rows
 from llm_envs.types import Item
 
@@ -81,11 +82,9 @@ def task(
         expert: who suggests edits: messages → text; see `code.experts.PolicyExpert`.
         cpu_seconds: CPU time of one test, in seconds; a class has three times as much.
     """
-    if isinstance(agents, bool) or not isinstance(agents, int) or agents < 1:
-        raise ValueError(f"agents must be a whole number of at least 1, got {agents!r}")
-    for option, value, values in (("unavailable", unavailable, Unavailable), ("known_faults", known_faults, Faults)):
-        if value not in get_args(values):
-            raise ValueError(f"{option} must be {' or '.join(map(repr, get_args(values)))}, got {value!r}")
+    checked_count("agents", agents, 1)
+    checked_choice("unavailable", unavailable, get_args(Unavailable))
+    checked_choice("known_faults", known_faults, get_args(Faults))
     options = TurnOptions(
         num_turns=num_turns,
         feedback=feedback,
@@ -146,11 +145,9 @@ def _playable(train: Sequence[Item], held: Sequence[Item], agents: int, unavaila
 
 
 def _split(rows: Sequence[Item], eval_ids: Sequence[str] | None, eval_share: float | None) -> tuple[Sequence[Item], Sequence[Item]]:
-    if eval_ids is not None and eval_share is not None:
-        raise ValueError(f"give eval_ids or eval_share, not both; got {list(eval_ids)!r:.100} and {eval_share!r}")
     if eval_ids is None and eval_share is None:
         eval_ids = [row["task_id"] for row in rows if row["task_id"] in EVALUATION] or None
-    train, held = split_rows(rows, "task_id", eval_ids=eval_ids, eval_share=EVAL_SHARE if eval_share is None else eval_share)
+    train, held = split_rows(rows, "task_id", eval_ids=eval_ids, eval_share=eval_share)
     return train, held or []
 
 

@@ -17,7 +17,6 @@ from llm_envs.tasks.code.references import Reference, has_solution
 from llm_envs.tasks.sources import read_rows, split_rows
 from llm_envs.types import Item
 
-EVAL_SHARE = 0.25
 """Of rows for which no evaluation part is named."""
 
 
@@ -54,16 +53,14 @@ def code_task(
         rows: all of them, with the fields `problems.FIELDS`.
         options: of the team and its turns.
         eval_ids: ids of the evaluation rows.
-        eval_share: share of rows for evaluation; without both options `EVAL_SHARE`.
+        eval_share: share of rows for evaluation; without both options a quarter.
 
     Raises:
         ValueError: naming the row, if it cannot be read, or the option.
     """
-    if eval_ids is not None and eval_share is not None:
-        raise ValueError(f"give eval_ids or eval_share, not both; got {list(eval_ids)!r:.100} and {eval_share!r}")
     for row in rows:
         problem_of(row)
-    train, held = split_rows(rows, "task_id", eval_ids=eval_ids, eval_share=EVAL_SHARE if eval_share is None else eval_share)
+    train, held = split_rows(rows, "task_id", eval_ids=eval_ids, eval_share=eval_share)
     team = Team(options.helpers)
     turns = options.num_turns
     # Examples run for those who are told of them.

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from llm_envs.sandbox import Limits
 from llm_envs.tasks.code.experts import Expert
+from llm_envs.tasks.options import checked_choice, checked_count, checked_flags
 
 Mode: TypeAlias = Literal["plain", "passed", "level_passed", "level_feedback", "expert_edits", "bandit"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -41,15 +42,15 @@ class TurnOptions:
     cpu_seconds: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.feedback not in MODES:
-            raise ValueError(f"feedback must be one of {', '.join(MODES)}, got {self.feedback!r}")
+        checked_count("num_turns", self.num_turns, 1)
+        checked_choice("feedback", self.feedback, MODES)
+        checked_flags(
+            reveal_hidden=self.reveal_hidden, original_prompt=self.original_prompt, previous_response=self.previous_response
+        )
         if self.feedback == "expert_edits" and not callable(self.expert):
             raise ValueError(f"feedback='expert_edits' needs an expert, a function from messages to a text, got {self.expert!r}")
         if self.feedback != "expert_edits" and self.expert is not None:
             raise ValueError(f"expert={self.expert!r} goes with feedback='expert_edits', not with {self.feedback!r}")
-        for option in ("reveal_hidden", "original_prompt", "previous_response"):
-            if not isinstance(getattr(self, option), bool):
-                raise TypeError(f"{option} must be True or False, got {getattr(self, option)!r}")
         _ = self.limits  # checks them
         if self.feedback == "bandit":
             object.__setattr__(self, "num_turns", 1)

@@ -18,7 +18,7 @@ from llm_envs.tasks.tool_use.calls import Call, body_of, parse_calls
 from llm_envs.tasks.tool_use.simulators import Apis, World, api_functions
 from llm_envs.types import AgentID, Item
 
-FewerClasses: TypeAlias = Literal["leave_out", "share", "idle"]
+FewerClasses: TypeAlias = Literal["skip", "share", "idle"]
 AfterFailure: TypeAlias = Literal["continue", "end"]
 
 MAX_CALLS = 64

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 from llm_envs.rewards import terms
 from llm_envs.task import Task, agent_names
+from llm_envs.tasks.options import checked_choice, checked_count
 from llm_envs.tasks.sources import Source, split_rows
 from llm_envs.tasks.tool_use.episode import (
     AfterFailure,
@@ -36,7 +38,7 @@ def task(
     *,
     agents: int | Sequence[AgentID] = 2,
     steps_per_turn: int = 3,
-    fewer_classes: FewerClasses = "leave_out",
+    fewer_classes: FewerClasses = "skip",
     after_failure: AfterFailure = "continue",
     max_response: int = 2000,
     apis: Mapping[str, type] | None = None,
@@ -44,7 +46,7 @@ def task(
     path: str | None = None,
     categories: Sequence[str] | None = None,
     eval_ids: Sequence[str] | None = None,
-    eval_share: float = 0.2,
+    eval_share: float | None = None,
 ) -> Task:
     """Agents that each own an API class serve a user over several turns; their calls are run on simulators and change their state.
 
@@ -68,8 +70,9 @@ def task(
         agents: their number (`api_0`, …) or names. Agent i owns class i; with more classes than agents, also class i + n, ….
         steps_per_turn: times that the agents can write before the user speaks again, at least 1. With 1 they see no results in
             between.
-        fewer_classes: rows with fewer API classes than agents: `leave_out` (of multi_turn_base 135 of 200 rows are left for two
-            agents), `share` (the functions of a class are dealt out to several agents), `idle` (the last agents own nothing).
+        fewer_classes: rows with fewer API classes than agents: `skip` with a warning (of multi_turn_base 135 of 200 rows are left
+            for two agents), `share` (the functions of a class are dealt out to several agents), `idle` (the last agents own
+            nothing).
         after_failure: `continue`, or `end` the episode after a wrong turn: it cannot be solved any more.
         max_response: characters of a response that prompts show.
         apis: own API classes by name, for rows of `path`: `Class(config)` makes a simulator, its public methods are its functions
@@ -79,15 +82,13 @@ def task(
         categories: which rows. Of the package `multi_turn_base` unless given; also `multi_turn_long_context`,
             `multi_turn_miss_func`, `multi_turn_miss_param`. Of other sources all rows unless given.
         eval_ids: ids of the rows kept for evaluation.
-        eval_share: share of rows kept for evaluation, by their ids' hashes.
+        eval_share: share of rows kept for evaluation, by their ids; a quarter.
     """
-    names = agent_names([f"api_{k}" for k in range(agents)] if isinstance(agents, int) and agents > 0 else agents)
-    for option, value, known in (("fewer_classes", fewer_classes, FewerClasses), ("after_failure", after_failure, AfterFailure)):
-        if value not in get_args(known):
-            raise ValueError(f"{option} must be one of {', '.join(get_args(known))}, got {value!r}")
-    for option, count in (("steps_per_turn", steps_per_turn), ("max_response", max_response)):
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise ValueError(f"{option} must be a whole number of at least 1, got {count!r}")
+    names = agent_names(agents, role="api")
+    checked_choice("fewer_classes", fewer_classes, get_args(FewerClasses))
+    checked_choice("after_failure", after_failure, get_args(AfterFailure))
+    checked_count("steps_per_turn", steps_per_turn, 1)
+    checked_count("max_response", max_response, 1)
     setting = Setting(names, steps_per_turn, fewer_classes, after_failure, tuple((apis or {}).items()), max_response)
     rows = playable(setting, of_categories(sources(categories).rows(source, path), categories))
     train, held = split_rows(rows, "id", eval_ids=eval_ids, eval_share=eval_share)
@@ -112,10 +113,12 @@ def playable(setting: Setting, rows: Sequence[Item]) -> list[Item]:
         ImportError: for classes of bfcl-eval without the package.
         ValueError: for a class nobody knows, functions of one name, a gold call of none of the functions, or if no row is left.
     """
-    kept = [row for row in rows if setting.fewer_classes != "leave_out" or len(row["involved_classes"]) >= len(setting.agents)]
+    kept = [row for row in rows if setting.fewer_classes != "skip" or len(row["involved_classes"]) >= len(setting.agents)]
+    left_out = f"{len(rows) - len(kept)} of {len(rows)} rows have fewer API classes than the {len(setting.agents)} agents"
     if not kept:
-        found = f"all {len(rows)} rows have fewer API classes than the {len(setting.agents)} agents"
-        raise ValueError(f"{found}: choose fewer_classes='share' or 'idle'")
+        raise ValueError(f"{left_out}: choose fewer_classes='share' or 'idle'")
+    if len(kept) < len(rows):
+        warnings.warn(f"bfcl-multiturn-v0: {left_out} and are left out; fewer_classes='share' or 'idle' plays them", stacklevel=3)
     for row in kept:
         owners = setting.owners(row)
         described = [function["name"] for api in row["involved_classes"] for function in api_functions(api, setting.apis)]

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, get_args
 
 from llm_envs.rewards import terms
 from llm_envs.task import Task, agent_names
+from llm_envs.tasks.options import checked_choice
 from llm_envs.tasks.sources import Source, split_rows
 from llm_envs.tasks.tool_use import flat_scoring
 from llm_envs.tasks.tool_use.calls import Call, parse_calls, render_call
@@ -34,7 +35,7 @@ def task(
     path: str | None = None,
     categories: Sequence[str] | None = None,
     eval_ids: Sequence[str] | None = None,
-    eval_share: float = 0.2,
+    eval_share: float | None = None,
 ) -> Task:
     """Agents share out the function calls that one request needs: each call once, none too many.
 
@@ -68,12 +69,11 @@ def task(
             `live_parallel_multiple`, and flattened turns with two or more calls of `multi_turn_base`, `multi_turn_long_context`.
             Of other sources all rows unless given.
         eval_ids: ids of the rows kept for evaluation.
-        eval_share: share of rows kept for evaluation, by their ids' hashes.
+        eval_share: share of rows kept for evaluation, by their ids; a quarter.
     """
-    names = agent_names([f"caller_{k}" for k in range(agents)] if isinstance(agents, int) and agents > 0 else agents)
-    for option, value, known in (("role_mode", role_mode, RoleMode), ("scoring", scoring, Scoring)):
-        if value not in get_args(known):
-            raise ValueError(f"{option} must be one of {', '.join(get_args(known))}, got {value!r}")
+    names = agent_names(agents, role="caller")
+    checked_choice("role_mode", role_mode, get_args(RoleMode))
+    checked_choice("scoring", scoring, get_args(Scoring))
     if not isinstance(even_split, (int, float)) or not 0 <= even_split <= SOLVED:
         raise ValueError(f"even_split must be between 0 and {SOLVED}, got {even_split!r}")
     if scoring == "reference" and even_split:

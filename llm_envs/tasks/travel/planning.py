@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from llm_envs.rewards import terms
 from llm_envs.task import Task
+from llm_envs.tasks.options import checked_choice, checked_count, checked_flags
 from llm_envs.tasks.sources import HubData, Source, Sources, split_rows
 from llm_envs.tasks.travel.answers import write_answer
 from llm_envs.tasks.travel.feedback import MODES, Feedback, Mode
@@ -85,7 +86,7 @@ def task(
         days: lengths of trips, all unless given; made-up ones are of 3, 5 and 7 days.
         levels: of easy, medium, hard; all unless given.
         eval_ids: ids of the evaluation rows.
-        eval_share: share of rows for evaluation, by their ids; 0.2 of rows that are not made up.
+        eval_share: share of rows for evaluation, by their ids; a quarter of rows that are not made up.
         seed: of the made-up worlds; one for training, another for evaluation.
         train_rows: made-up rows to train on.
         eval_rows: made-up rows for evaluation.
@@ -97,9 +98,9 @@ def task(
         margin: by what share a made-up budget is above the cheapest plan's cost.
     """
     team = team_of(agents, role_mode)
-    _check(hints=hints, original_prompt=original_prompt, previous_response=previous_response)
-    if feedback not in MODES:
-        raise ValueError(f"feedback must be one of {', '.join(MODES)}, got {feedback!r}")
+    checked_flags(hints=hints, original_prompt=original_prompt, previous_response=previous_response)
+    checked_choice("feedback", feedback, list(MODES))
+    checked_count("num_turns", num_turns, 1)
     made_up = Generated(
         seed=seed,
         train_rows=train_rows,
@@ -113,7 +114,7 @@ def task(
     if source == "builtin" and eval_ids is None and eval_share is None:
         eval_ids = [row["id"] for row in generated_rows(made_up)[1]]
     rows = chosen_rows(sources(made_up, hub_part).rows(source, path), days, levels)
-    train, held = split_rows(rows, "id", eval_ids=eval_ids, eval_share=0.2 if eval_share is None else eval_share)
+    train, held = split_rows(rows, "id", eval_ids=eval_ids, eval_share=eval_share)
     for length in sorted({row["days"] for row in rows}):
         team.parts(length)
     judge = Judge(team, num_turns)
@@ -131,20 +132,13 @@ def task(
     )
 
 
-def _check(**options: object) -> None:
-    for option, value in options.items():
-        if not isinstance(value, bool):
-            raise TypeError(f"{option} must be True or False, got {value!r}")
-
-
 def sources(made_up: Generated, hub_part: HubPart) -> Sources:
     """Where the rows come from.
 
     Raises:
         ValueError: for a part of the hub's data set that it does not have.
     """
-    if hub_part not in get_args(HubPart):
-        raise ValueError(f"hub_part must be one of {', '.join(get_args(HubPart))}, got {hub_part!r}")
+    checked_choice("hub_part", hub_part, get_args(HubPart))
     return Sources(
         family="travel-v0",
         builtin=partial(_all_rows, made_up),

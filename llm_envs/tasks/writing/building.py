@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 from llm_envs.rewards import terms
 from llm_envs.task import Task, agent_names
+from llm_envs.tasks.options import checked_choice, checked_flags
 from llm_envs.tasks.sources import Source, Sources, read_rows, split_rows
 from llm_envs.tasks.writing.feedback import MODES, Feedback, Mode
 from llm_envs.tasks.writing.grounding import Targets
@@ -22,7 +23,6 @@ from llm_envs.types import AgentID, Item
 
 ScoringName: TypeAlias = Literal["grounded", "reference"]
 
-EVAL_SHARE = 0.25
 """Of rows for which no evaluation part is named."""
 
 
@@ -38,7 +38,7 @@ class WritingOptions:
         original_prompt: whether later prompts repeat the first one.
         previous_response: whether an agent is shown its last answer.
         eval_ids: ids of the evaluation rows.
-        eval_share: share of rows for evaluation; without both options `EVAL_SHARE`.
+        eval_share: share of rows for evaluation; without both options a quarter.
 
     Raises:
         ValueError, TypeError: naming the option and its value.
@@ -54,15 +54,9 @@ class WritingOptions:
     eval_share: float | None
 
     def __post_init__(self) -> None:
-        if self.scoring not in get_args(ScoringName):
-            raise ValueError(f"scoring must be one of {', '.join(get_args(ScoringName))}, got {self.scoring!r}")
-        if self.feedback not in MODES:
-            raise ValueError(f"feedback must be one of {', '.join(MODES)}, got {self.feedback!r}")
-        for option in ("original_prompt", "previous_response"):
-            if not isinstance(getattr(self, option), bool):
-                raise TypeError(f"{option} must be True or False, got {getattr(self, option)!r}")
-        if self.eval_ids is not None and self.eval_share is not None:
-            raise ValueError(f"give eval_ids or eval_share, not both; got {list(self.eval_ids)!r:.100} and {self.eval_share!r}")
+        checked_choice("scoring", self.scoring, get_args(ScoringName))
+        checked_choice("feedback", self.feedback, list(MODES))
+        checked_flags(original_prompt=self.original_prompt, previous_response=self.previous_response)
 
 
 @dataclass(frozen=True)
@@ -97,8 +91,7 @@ class Form:
         """
         agents = self._agents(options.agents)
         rows = self._checked(rows)
-        share = EVAL_SHARE if options.eval_share is None else options.eval_share
-        train, held = split_rows(rows, "id", eval_ids=options.eval_ids, eval_share=share)
+        train, held = split_rows(rows, "id", eval_ids=options.eval_ids, eval_share=options.eval_share)
         judge = Judge(self.roles, self.field, self.targets, self._scoring(options.scoring), options.num_turns)
         known = options.scoring == "grounded" and all(row.get(role) is not None for row in rows for role in self.roles)
         return Task(
