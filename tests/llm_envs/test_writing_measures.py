@@ -12,6 +12,7 @@ from llm_envs.tasks.writing.measures import (
     Window,
     content,
     copied_share,
+    followed_share,
     jaccard,
     linked_share,
     opening_share,
@@ -87,6 +88,22 @@ def test_what_is_taken_from_the_source(text, copied, passages, linked):
     assert (copied_share(found, SOURCE), passage_share(found, SOURCE), linked_share(found, SOURCE)) == (copied, passages, linked)
 
 
+@pytest.mark.parametrize(
+    ("text", "followed"),
+    [
+        ("storm tree house river bridge", 1.0),
+        ("storm the tree thing river", 1.0),  # other words between, the house left out
+        ("storm bridge", 0.0),  # three are left out
+        ("bridge river house tree storm", 0.0),
+        ("river storms, tree bridge", 2 / 3),  # stems; back from the river to the storm
+        ("storm", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_what_follows_the_order_of_the_source(text, followed):
+    assert followed_share(words(text), source_of("storm tree house river bridge")) == followed
+
+
 def naive_covered(text, source, length):
     """Words of the text inside of any window of this length that the source has too."""
     windows = [source[start : start + length] for start in range(len(source) - length + 1)]
@@ -135,7 +152,15 @@ def test_recall_is_capped_by_its_target():
 
 def test_the_grounding_of_a_text_is_the_product_of_its_windows():
     """Precision 0.25 of 0.5, copied 0.875 of 0.8 to 0.95, linked 0.1 of 0.05 to 0.15, the others full: ½ · ½ · ½ · ½."""
-    measures = {"precision": 0.25, "copied": 0.875, "passages": 0.0, "linked": 0.1, "repeated": 0.0, "opening": 0.2}
+    measures = {
+        "precision": 0.25,
+        "copied": 0.875,
+        "passages": 0.0,
+        "linked": 0.1,
+        "followed": 0.5,
+        "repeated": 0.0,
+        "opening": 0.2,
+    }
     assert set(measures) == set(MEASURES)
     assert Grounding(0.5, measures).score == pytest.approx(1 / 16)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 
 from llm_envs.env import TaskEnv
@@ -71,6 +72,24 @@ def careless_pairs(name: str, row: dict, chance: random.Random) -> dict[str, tup
         "every third word left out": cut([word for position, word in enumerate(in_order) if position % 3 != 2]),
         "random words": cut(chance.choices(others, k=short + long)),
     }
+
+
+SMALL_WORDS = ("of", "the", "and", "so", "also", "but", "a", "to", "in")
+
+
+def swapped_pair(name: str, row: dict, every: int, by: str | None = None) -> tuple[str, str]:
+    """The source's own words with every so-manyth replaced by `by`, or by small words, and two transitions in front."""
+    source = row[FORMS[name].field].split()
+    first, second = (source[:36], source[:100]) if name == "tldr-v0" else (source[:70], source[60:130])
+
+    def swapped(pieces: list[str], words_in: tuple[str, ...]) -> str:
+        other = itertools.cycle(words_in)
+        return " ".join(next(other) if place % every == 0 else word for place, word in enumerate(pieces, start=1))
+
+    return (
+        swapped(first, (by or "the",)),
+        "However, because " + swapped(second, (by,) if by else SMALL_WORDS),
+    )
 
 
 def scores(task, row, pairs) -> list[float]:

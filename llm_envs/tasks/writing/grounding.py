@@ -11,6 +11,7 @@ from llm_envs.tasks.writing.measures import (
     Window,
     content,
     copied_share,
+    followed_share,
     linked_share,
     opening_share,
     passage_share,
@@ -32,6 +33,9 @@ PASSAGES = Window(-1.0, 0.0, 0.35, 0.6)
 LINKED = Window(0.05, 0.15)
 """Share of its pairs of the source's words that are pairs there: next to none in shuffled words."""
 
+FOLLOWED = Window(-1.0, 0.0, 0.86, 0.94)
+"""Share of its neighbours among the source's content words that come so in the source: all, where words were left out or swapped."""
+
 REPEATED = Window(-1.0, 0.0, 0.15, 0.5)
 """Share of its pairs of neighbours that stood in it before."""
 
@@ -43,6 +47,7 @@ MEASURES = {
     "copied": COPIED,
     "passages": PASSAGES,
     "linked": LINKED,
+    "followed": FOLLOWED,
     "repeated": REPEATED,
     "opening": OPENING,
 }
@@ -96,6 +101,7 @@ def ground(text: str, source: Source, target: Target) -> Grounding:
             "copied": copied_share(text_words, source),
             "passages": passage_share(text_words, source),
             "linked": linked_share(text_words, source),
+            "followed": followed_share(text_words, source),
             "repeated": repeated_share(text_words),
             "opening": opening_share(text_words),
         },

@@ -19,6 +19,9 @@ from llm_envs.tasks.writing.lexicon import (
 PASSAGE = 5
 """Words in a row that make a passage of the source."""
 
+NEAR = 3
+"""Content words after one of the source that count as what comes next: two may be left out."""
+
 _SUFFIXES = ("ing", "ied", "ies", "ed", "es", "ly", "s")
 _VOWEL = re.compile(r"[aeiouy]")
 
@@ -79,7 +82,7 @@ def stem(word: str) -> str:
 
 def content(text_words: Sequence[str]) -> frozenset[str]:
     """Stems of the words that are no function words."""
-    return frozenset(stem(word) for word in text_words if word not in FUNCTION_WORDS)
+    return frozenset(_stems(text_words))
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class Source:
         content: its stems.
         words: all of its words.
         pairs: its pairs of neighbours.
+        followers: pairs of its content words, each with the next `NEAR`.
         passages: every `PASSAGE` words that stand together in it.
         length: its number of words.
     """
@@ -97,6 +101,7 @@ class Source:
     content: frozenset[str]
     words: frozenset[str]
     pairs: frozenset[tuple[str, ...]]
+    followers: frozenset[tuple[str, ...]]
     passages: frozenset[tuple[str, ...]]
     length: int
 
@@ -105,10 +110,12 @@ class Source:
 def source_of(text: str) -> Source:
     """The source, read once for all answers to it."""
     all_words = words(text)
+    stems = _stems(all_words)
     return Source(
         content=content(all_words),
         words=frozenset(all_words),
         pairs=frozenset(_runs(all_words, 2)),
+        followers=frozenset((one, other) for at, one in enumerate(stems) for other in stems[at + 1 : at + 1 + NEAR]),
         passages=frozenset(_runs(all_words, PASSAGE)),
         length=len(all_words),
     )
@@ -138,6 +145,17 @@ def linked_share(text_words: Sequence[str], source: Source) -> float:
     """
     known = [pair for pair in _runs(text_words, 2) if source.words.issuperset(pair)]
     return (sum(pair in source.pairs for pair in known) + 1) / (len(known) + 1)
+
+
+def followed_share(text_words: Sequence[str], source: Source) -> float:
+    """Of the source's content words in the text, taken without all else, the share of neighbours that come so in the source too.
+
+    So means in this order with at most two content words between. 1 for a copy in which other words stand for some of the source's,
+    whichever they are; what is said anew leaves the source's order. 0 for fewer than two such words. In [0, 1].
+    """
+    known = [one for one in _stems(text_words) if one in source.content]
+    pairs = _runs(known, 2)
+    return ratio(len(pairs), sum(pair in source.followers for pair in pairs))
 
 
 def repeated_share(text_words: Sequence[str]) -> float:
@@ -171,6 +189,10 @@ def transition_substrings(text: str) -> int:
     """Categories of which a word or phrase occurs anywhere, as `so` in `some`: how the reference system counts."""
     lowered = text.lower()
     return sum(any(phrase in lowered for phrase in phrases) for phrases in TRANSITIONS.values())
+
+
+def _stems(text_words: Sequence[str]) -> list[str]:
+    return [stem(word) for word in text_words if word not in FUNCTION_WORDS]
 
 
 def _runs(text_words: Sequence[str], length: int) -> list[tuple[str, ...]]:
