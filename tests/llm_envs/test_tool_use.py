@@ -31,6 +31,10 @@ LAMP = {
     },
 }
 WAIT = {"name": "wait", "parameters": {"type": "dict", "properties": {"minutes": {"type": "float"}}, "required": ["minutes"]}}
+LAMPS = {
+    "name": "light.set",
+    "parameters": {"properties": {"room": {"type": "string"}, "level": {"type": "array", "items": {"type": "dict"}}}},
+}
 HALL = {"light.set": {"room": ["hall", "the hall"], "level": [40], "colour": ["", "white"]}}
 ATTIC = {"light.set": {"room": ["attic"], "level": [0], "colour": ["red"]}}
 PAUSE = {"wait": {"minutes": [1.5]}}
@@ -419,6 +423,18 @@ def test_rows_in_every_form_are_one():
         ({"ground_truth": [{"wait": {"minutes": 2}}]}, "'minutes' must list allowed values, got 2"),
         ({"function": [{**WAIT, "parameters": {"properties": {"m": {"type": "complex"}}}}]}, "must name one of"),
         ({"question": [[]], "prompt": None}, "needs a message"),
+        ({"ground_truth": [{"wait": {"minutes": [2.0], "why": ["x"]}}]}, "gold call of wait has 'why'; .* parameters are minutes"),
+        ({"ground_truth": [{"wait": {}}]}, "gold call of wait has no 'minutes', which the function requires"),
+        ({"ground_truth": [{"light.set": {"room": ["hall"], "level": [[4]]}}], "function": [LAMPS]}, "'level' that is of its type"),
+        ({"ground_truth": [{"wait": 3}]}, "'ground_truth' must give wait allowed values by parameter"),
+        ({"ground_truth": [{"wait": {"minutes": [{"a": 1}]}}]}, "'minutes', 'a' must list allowed values, got 1"),
+        ({"function": None}, "'function' must be a list of functions' descriptions, got None"),
+        ({"function": [7]}, "'function' must be a list of functions' descriptions"),
+        ({"function": [{"name": "wait"}]}, "a 'function' must have a name and parameters with properties"),
+        ({"ground_truth": 7}, "'ground_truth' must be a list of gold calls, .* got 7"),
+        ({"prompt": None}, "needs 'prompt' .* or 'question', .* neither"),
+        ({"prompt": 7}, "'prompt' must be a text, got 7"),
+        ({"prompt": None, "question": "x"}, "'question' must be a list of messages for each turn, got 'x'"),
     ],
 )
 def test_rows_that_do_not_fit(change, message):

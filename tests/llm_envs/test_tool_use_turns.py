@@ -339,6 +339,11 @@ def test_no_gold_call_of_the_bundled_rows_fails():
         ({"ground_truth": [["lend('Emma', 'Ravi')"]]}, "2 turns of the user need as many lists of gold calls"),
         ({"ground_truth": [[], []]}, "not all of them empty"),
         ({"ground_truth": [["lend the book"], []]}, "no function call: 'lend the book'"),
+        ({"ground_truth": 7}, "'ground_truth' must be a list of gold calls as texts for each turn, got 7"),
+        ({"ground_truth": [[7], []]}, "'ground_truth' must be a list of gold calls"),
+        ({"involved_classes": 7}, "'involved_classes' must be a list of API classes, got 7"),
+        ({"initial_config": None}, "'initial_config' must be a mapping .* got None"),
+        ({"question": [["x"], []]}, "'question' must be a list of messages for each turn"),
     ],
 )
 def test_rows_that_do_not_fit(change, message):
@@ -419,6 +424,10 @@ def test_rows_with_fewer_classes_are_left_out_only_where_asked(tmp_path):
     ("change", "message"),
     [
         ({"ground_truth": [["fly(to='x')"], []]}, r"row r: the gold call fly\(to='x'\) is of none of LibraryDesk, Planner"),
+        ({"ground_truth": [["events_on(date='x')"], []]}, r"row r: the gold call events_on\(date='x'\) has 'date'; .* are day"),
+        ({"ground_truth": [["events_on()"], []]}, r"row r: the gold call events_on\(\) has no 'day', which the function requires"),
+        ({"ground_truth": [["events_on(3)"], []]}, r"row r: .*'day' must be of the type string, got 3"),
+        ({"ground_truth": [["events_on('a', 'b')"], []]}, "row r: .* has more values than parameters: day"),
         ({"involved_classes": ["LibraryDesk", "Kettle"]}, "there is no API class 'Kettle'"),
         ({"involved_classes": ["Planner", "Planner"]}, "row r: several of Planner, Planner have a function 'add_event'"),
     ],

@@ -269,6 +269,52 @@ def gold_call(gold: Gold, schema: Schema) -> Call:
     return Call(name, arguments)
 
 
+def check_gold(gold: Gold, schema: Schema) -> None:
+    """Nothing, if the gold call can be made: `gold_call` fits it.
+
+    Raises:
+        ValueError: naming the function and the argument that is unknown, missing, or refused by the function's description.
+    """
+    name = gold_name(gold)
+    parameters, allowed = schema["parameters"], gold[name]
+    properties = parameters["properties"]
+    missing = [one for one in parameters.get("required") or () if one not in allowed]
+    if missing:
+        raise ValueError(f"the gold call of {name} has no {missing[0]!r}, which the function requires")
+    for parameter, value in gold_call(gold, schema).arguments.items():
+        if parameter not in properties:
+            raise ValueError(f"the gold call of {name} has {parameter!r}; the function's parameters are {', '.join(properties)}")
+        if not value_fits(value, allowed[parameter], properties[parameter]):
+            kind = properties[parameter]["type"]
+            raise ValueError(f"the gold call of {name} has no value for {parameter!r} that is of its type {kind}: {value!r:.200}")
+
+
+def check_arguments(call: Call, schema: Schema, *, typed: bool) -> None:
+    """Nothing, if a function's description allows the call.
+
+    Args:
+        call: whose values without a name belong to the first parameters.
+        schema: the description.
+        typed: whether values must be of the types that it gives.
+
+    Raises:
+        ValueError: naming the argument that is unknown, missing or of another type.
+    """
+    properties = schema["parameters"]["properties"]
+    if len(call.positional) > len(properties):
+        raise ValueError(f"the gold call {call} has more values than parameters: {', '.join(properties)}")
+    given = {**dict(zip(properties, call.positional, strict=False)), **call.arguments}
+    for parameter, value in given.items():
+        if parameter not in properties:
+            raise ValueError(f"the gold call {call} has {parameter!r}; the function's parameters are {', '.join(properties)}")
+        kind = str(properties[parameter]["type"])
+        if typed and type(value) is not TYPES[kind] and not (TYPES[kind] is float and type(value) is int):
+            raise ValueError(f"the gold call {call}: {parameter!r} must be of the type {kind}, got {value!r}")
+    missing = [one for one in schema["parameters"].get("required") or () if one not in given]
+    if missing:
+        raise ValueError(f"the gold call {call} has no {missing[0]!r}, which the function requires")
+
+
 def _first(value: Any, kind: str) -> Any:
     """The first choice: dictionaries hold a list of allowed values for each key."""
     if isinstance(value, Mapping):

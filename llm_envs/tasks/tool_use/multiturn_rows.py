@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
@@ -11,11 +10,23 @@ from llm_envs.tasks.rows import load_data
 from llm_envs.tasks.sources import Sources
 from llm_envs.tasks.tool_use import bfcl
 from llm_envs.tasks.tool_use.episode import gold_call
+from llm_envs.tasks.tool_use.fields import field_of, is_calls, is_mapping, is_messages, is_texts
 from llm_envs.types import Item
 
 DEFAULT_CATEGORIES = ("multi_turn_base",)
 
 FIELDS = ("id", "category", "question", "initial_config", "involved_classes", "ground_truth")
+
+
+_PARTS = {
+    "question": (is_messages, "a list of messages for each turn"),
+    "initial_config": (is_mapping, "a mapping from API classes to their configuration"),
+    "involved_classes": (is_texts, "a list of API classes"),
+    "ground_truth": (is_calls, "a list of gold calls as texts for each turn"),
+    "missed_function": (is_mapping, "a mapping from turns to functions"),
+    "excluded_function": (is_texts, "a list of functions"),
+}
+"""Fields that may be JSON texts; the last two may be left out."""
 
 
 def sources(categories: Sequence[str] | None) -> Sources:
@@ -56,20 +67,16 @@ def multiturn_row(row: Item) -> Item:
 
     Raises:
         KeyError: without a field.
-        ValueError: if turns and gold turns differ in number, no turn has a gold call, or one is no call.
+        ValueError: naming a field of another type; or if turns and gold turns differ in number, no turn has a gold call, or one is
+            no call.
     """
-    made: dict[str, Any] = {name: _parsed(row[name]) for name in ("question", "initial_config", "involved_classes", "ground_truth")}
-    made = {"id": str(row["id"]), "category": str(row.get("category") or "own"), **made}
-    for name in ("missed_function", "excluded_function"):
-        if row.get(name):
-            made[name] = _parsed(row[name])
+    made: dict[str, Any] = {"id": str(row["id"]), "category": str(row.get("category") or "own")}
+    for name, (fits, expected) in _PARTS.items():
+        if row.get(name) or name in FIELDS:
+            made[name] = field_of(row, name, fits, expected)
     if len(made["question"]) != len(made["ground_truth"]) or not any(made["ground_truth"]):
         raise ValueError(f"{len(made['question'])} turns of the user need as many lists of gold calls, not all of them empty")
     for turn in made["ground_truth"]:
         for text in turn:
             gold_call(text)
     return made
-
-
-def _parsed(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value

@@ -12,7 +12,8 @@ from llm_envs.tasks.rows import load_data
 from llm_envs.tasks.sources import HubData, Sources
 from llm_envs.tasks.tool_use import bfcl
 from llm_envs.tasks.tool_use.calls import parse_calls
-from llm_envs.tasks.tool_use.matching import TYPES, gold_name
+from llm_envs.tasks.tool_use.fields import field_of, is_messages, mappings_in
+from llm_envs.tasks.tool_use.matching import TYPES, check_gold, gold_name
 from llm_envs.types import Item
 
 HUB = HubData("OpenMLRL/BFCL-V4-Parallel-Native")
@@ -72,11 +73,12 @@ def parallel_row(row: Item) -> Item:
 
     Raises:
         KeyError: without a field.
-        ValueError: for gold calls of functions that the row does not describe, or a type BFCL does not know.
+        ValueError: naming a field of another type, for gold calls of functions that the row does not describe or that cannot be
+            made so, or a type BFCL does not know.
     """
-    functions = [_filled(_parsed(function)) for function in _parsed(row["function"])]
-    gold = [_filled(_parsed(one)) for one in _parsed(row["ground_truth"])]
-    prompt = row.get("user_prompt") or row.get("prompt") or _request(_parsed(row["question"]))
+    functions = [_filled(one) for one in mappings_in(row, "function", "a list of functions' descriptions")]
+    gold = [_filled(one) for one in mappings_in(row, "ground_truth", "a list of gold calls, {name: {parameter: [values]}}")]
+    prompt = _prompt(row)
     _check(functions, gold)
     made = {
         "id": str(row.get("id") or _digest(prompt, functions, gold)),
@@ -86,6 +88,16 @@ def parallel_row(row: Item) -> Item:
         "ground_truth": gold,
     }
     return {**made, "ordered": True} if row.get("ordered") else made
+
+
+def _prompt(row: Item) -> str:
+    """The request of a row."""
+    prompt = row.get("user_prompt") or row.get("prompt")
+    if prompt is None and row.get("question") is None:
+        raise ValueError("a row needs 'prompt' (or 'user_prompt'), a text, or 'question', the user's messages: it has neither")
+    if prompt is not None and not isinstance(prompt, str):
+        raise ValueError(f"'prompt' must be a text, got {prompt!r:.200}")
+    return prompt or _request(field_of(row, "question", is_messages, "a list of messages for each turn"))
 
 
 def flat_rows(row: Item) -> list[Item]:
@@ -133,10 +145,6 @@ def _request(question: Sequence[Any]) -> str:
     return "\n".join(f"{message['role']}: {message['content']}" for message in messages)
 
 
-def _parsed(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
 def _filled(value: Any) -> Any:
     """Without the keys of mappings whose value is None; a None in a list is a value."""
     if isinstance(value, Mapping):
@@ -149,18 +157,38 @@ def _digest(*parts: Any) -> str:
 
 
 def _check(functions: Sequence[Mapping[str, Any]], gold: Sequence[Mapping[str, Any]]) -> None:
+    for function in functions:
+        parameters = function.get("parameters")
+        described = isinstance(parameters, Mapping) and isinstance(parameters.get("properties"), Mapping)
+        if not described or not isinstance(function.get("name"), str):
+            raise ValueError(f"a 'function' must have a name and parameters with properties, got {function!r:.200}")
     schemas = {function["name"]: function["parameters"]["properties"] for function in functions}
     if not gold:
         raise ValueError("a row needs at least one gold call")
     for one in gold:
         if len(one) != 1 or gold_name(one) not in schemas:
             raise ValueError(f"each gold call must name one of the functions {', '.join(schemas)}, got {one!r}")
+        if not isinstance(one[gold_name(one)], Mapping):
+            raise ValueError(f"'ground_truth' must give {gold_name(one)} allowed values by parameter, got {one!r:.200}")
         for parameter, allowed in one[gold_name(one)].items():
-            if not isinstance(allowed, list) or not allowed:
-                raise ValueError(f"{gold_name(one)}: {parameter!r} must list allowed values, got {allowed!r}")
+            _check_allowed(f"{gold_name(one)}: {parameter!r}", allowed)
     for name, properties in schemas.items():
         for parameter, schema in properties.items():
             types = [schema.get("type"), *([schema["items"].get("type")] if "items" in schema else [])]
             unknown = [kind for kind in types if kind not in TYPES]
             if unknown:
                 raise ValueError(f"{name}: {parameter!r} has the type {unknown[0]!r}; BFCL knows {', '.join(TYPES)}")
+    described = {function["name"]: function for function in functions}
+    for one in gold:
+        check_gold(one, described[gold_name(one)])
+
+
+def _check_allowed(what: str, allowed: Any) -> None:
+    """Nothing, for a list of values; a dictionary among them, also one in a list, has such a list for each of its keys."""
+    if not isinstance(allowed, list) or not allowed:
+        raise ValueError(f"{what} must list allowed values, got {allowed!r}")
+    for value in allowed:
+        for one in value if isinstance(value, list) else [value]:
+            for key, inner in one.items() if isinstance(one, Mapping) else ():
+                if not isinstance(inner, list):
+                    raise ValueError(f"{what}, {key!r} must list allowed values, got {inner!r}")

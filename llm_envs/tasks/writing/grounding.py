@@ -34,7 +34,7 @@ LINKED = Window(0.05, 0.15)
 """Share of its pairs of the source's words that are pairs there: next to none in shuffled words."""
 
 FOLLOWED = Window(-1.0, 0.0, 0.86, 0.94)
-"""Share of its neighbours among the source's content words that come so in the source: all, where words were left out or swapped."""
+"""Share of its neighbours among the source's content words that come so in the source: all, where words were only replaced."""
 
 REPEATED = Window(-1.0, 0.0, 0.15, 0.5)
 """Share of its pairs of neighbours that stood in it before."""
