@@ -27,6 +27,9 @@ RANDOM = ("random text", "random words")
 NEAR = 0.1
 """A trivial team is near the best if less than this share of what lies between the worst team and the best is missing."""
 
+SHORT = 1e-6
+"""Share of the declared range by which the reference solution may miss its top: sums of terms are rounded."""
+
 
 @dataclass(frozen=True)
 class TeamReturns:
@@ -117,13 +120,17 @@ def audit_rewards(
         raise ValueError(f"an audit needs at least one row and one episode, got {len(chosen)} and {episodes_per_row}")
     teams = _teams(env, reference or reference_of(env), [row for _, row in chosen], constant, longest)
     results: list[TeamReturns] = []
+    warnings: list[str] = []
     for name, team in teams.items():
-        returns = [
-            _return(env, team(item, episode), item, index, (seed, 0, episode))
+        played = [
+            _returns(env, team(item, episode), item, index, (seed, 0, episode))
             for episode, (index, item) in enumerate(chosen * episodes_per_row)
         ]
+        returns = [paid for paid, _ in played]
+        if name == "reference":
+            warnings = _reference_warnings(env, [index for index, _ in chosen * episodes_per_row], played)
         results.append(TeamReturns(name, math.fsum(returns) / len(returns), min(returns), max(returns)))
-    return Audit(tuple(results), tuple(_warnings(results)), len(chosen) * episodes_per_row)
+    return Audit(tuple(results), (*_warnings(results), *warnings), len(chosen) * episodes_per_row)
 
 
 Team = Callable[[Item, int], Mapping[AgentID, Policy]]
@@ -167,9 +174,34 @@ def _next_other(rows: Sequence[Item], index: int) -> Item | None:
     return next((row for row in [*rows[index + 1 :], *rows[:index]] if row != rows[index]), None)
 
 
-def _return(env: BranchingEnv, policies: Mapping[AgentID, Policy], item: Item, index: int, key: tuple[int, ...]) -> float:
-    rewards = [transition.rewards for _, transition in play_episode(env, policies, item, index, key)]
-    return math.fsum(value for turn in rewards for value in turn.values()) / len(env.possible_agents)
+def _returns(
+    env: BranchingEnv, policies: Mapping[AgentID, Policy], item: Item, index: int, key: tuple[int, ...]
+) -> tuple[float, float]:
+    """What an episode paid an agent on average, and the same of raw rewards, for which ranges are declared."""
+    turns = [transition for _, transition in play_episode(env, policies, item, index, key)]
+    count = len(env.possible_agents)
+    paid = math.fsum(value for turn in turns for value in turn.rewards.values()) / count
+    raw = math.fsum(turn.infos[agent].get("raw_reward", value) for turn in turns for agent, value in turn.rewards.items()) / count
+    return paid, raw
+
+
+def _reference_warnings(env: BranchingEnv, rows: Sequence[int], played: Sequence[tuple[float, float]]) -> list[str]:
+    """Rows on which the reference solution earns less than on others, or less than can be earned: the first of them is named.
+
+    The top of what can be earned is known of one turn only: a declared range is that of a turn.
+    """
+    warnings: list[str] = []
+    low, high = min(played), max(played)
+    if low[0] < high[0] - NEAR * abs(high[0]):
+        row = rows[played.index(low)]
+        warnings.append(f"the reference solution earns {low[0]:.4g} on row {row}, but {high[0]:.4g} on others: is it right there?")
+    if env.num_turns == 1 and env.reward_range is not None:
+        least, most = env.reward_range
+        short = min(range(len(played)), key=lambda episode: played[episode][1])
+        if played[short][1] < most - SHORT * (most - least):
+            found = f"{played[short][1]:.4g} on row {rows[short]}"
+            warnings.append(f"the reference solution earns {found}, less than the declared {most:.4g}: can that row be solved?")
+    return warnings
 
 
 def _warnings(results: Sequence[TeamReturns]) -> list[str]:

@@ -604,6 +604,29 @@ def test_audit_warnings(changes, warnings):
     assert found or not warnings
 
 
+def test_audit_warns_if_the_reference_is_wrong_on_a_row():
+    """The second row wants `left`; the processor doubles what is paid, the declared range is that of what is not."""
+
+    def wanted(one, two, batch_items):
+        return [float(a == b == batch_items[0]["wants"]) for a, b in zip(one, two, strict=True)]
+
+    two_rows = [{"prompt": "right or wrong", "wants": "right"}, {"prompt": "left or right", "wants": "left"}]
+    changes = {"reward": llm_envs.set_reward_range(wanted, 0.0, 1.0), "items": two_rows, "num_turns": 1, "transition": None}
+    unequal = "the reference solution earns 0 on row 1, but 2 on others: is it right there?"
+    short = "the reference solution earns 0 on row 1, less than the declared 1: can that row be solved?"
+    doubled = Sound(**changes, reference=right, reward_processor=lambda reward: 2 * reward)
+    assert audit_rewards(doubled).warnings[-2:] == (unequal, short)
+
+    def of_reference(**changes):
+        found = audit_rewards(Sound(**changes, reference=lambda item: [item["wants"]] * 2)).warnings
+        return [warning for warning in found if warning.startswith("the reference solution")]
+
+    assert not of_reference(**changes)
+    higher = {**changes, "reward": llm_envs.set_reward_range(wanted, 0.0, 1.5)}
+    (warning,) = of_reference(**higher)
+    assert warning == "the reference solution earns 1 on row 0, less than the declared 1.5: can that row be solved?"
+
+
 def test_audit_warns_if_an_agent_need_not_do_anything():
     """Either agent alone earns everything, so it does not matter which one is silent."""
 
