@@ -766,6 +766,11 @@ def test_options_that_cannot_be(options, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"date": 7}, "'date' must hold a date for each of 'days', got 7"),
+        ({"local_constraint": 7}, "'local_constraint' must be a mapping of wishes, got 7"),
+        ({"local_constraint": {"cuisine": 7}}, "'cuisine' must be a list of cuisines, got 7"),
+        ({"catalogue": 7}, "'catalogue' must be a mapping with flights, drives, rooms, restaurants, sights, got 7"),
+        ({"catalogue": {**ROW["catalogue"], "rooms": [7]}}, "the catalogue's 'rooms' must be a list of mappings"),
         ({"days": 4}, "'date' must hold a date for each of 'days'"),
         ({"visiting_city_number": 3}, "3 cities and the way home need 4 days, got 3"),
         ({"people_number": 0}, "'people_number' must be a whole number of at least 1, got 0"),
@@ -776,7 +781,7 @@ def test_options_that_cannot_be(options, message):
         ),
         ({"local_constraint": {"room type": "suite"}}, "the local constraint 'room type' must be one of entire room"),
         ({"local_constraint": {"cuisine": "French"}}, "'cuisine' must be a list of cuisines, got 'French'"),
-        ({"catalogue": {"flights": []}}, "KeyError: 'drives'"),
+        ({"catalogue": {"flights": []}}, "'catalogue' must be a mapping with flights, drives, .*, got {'flights'"),
     ],
 )
 def test_rows_that_cannot_be(tmp_path, changes, message):

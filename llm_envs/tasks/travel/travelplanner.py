@@ -6,7 +6,7 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llm_envs.tasks.travel.trips import HOUSE_RULES
@@ -51,29 +51,36 @@ def convert_row(row: Item) -> Item:
     """A row as it is on the hub, as a row of this family; one that has a `catalogue` already, as it is.
 
     Raises:
-        KeyError, ValueError, TypeError, SyntaxError: naming what cannot be read.
+        KeyError, ValueError: naming the field that cannot be read.
     """
     if "catalogue" in row:
         return row
-    wishes = dict(_literal("local_constraint", row["local_constraint"]))
+    wishes = dict(
+        _of_type("local_constraint", _literal("local_constraint", row["local_constraint"]), Mapping, "a mapping of wishes")
+    )
     if wishes.get("house rule") is not None:
         wishes["house rule"] = _RULES.get(wishes["house rule"], wishes["house rule"])
     converted = {
         "query": row["query"],
         "org": row["org"],
         "dest": row["dest"],
-        "days": int(row["days"]),
-        "visiting_city_number": int(row["visiting_city_number"]),
-        "date": list(_literal("date", row["date"])),
-        "people_number": int(row["people_number"]),
+        "days": _number("days", row["days"], int),
+        "visiting_city_number": _number("visiting_city_number", row["visiting_city_number"], int),
+        "date": list(_of_type("date", _literal("date", row["date"]), (list, tuple), "a list of dates")),
+        "people_number": _number("people_number", row["people_number"], int),
         "local_constraint": wishes,
-        "budget": float(row["budget"]),
+        "budget": _number("budget", row["budget"], float),
         "level": row["level"],
     }
     # Rows have no id of their own; the request says which it is.
     text = json.dumps(converted, sort_keys=True)
     name = str(row["id"]) if row.get("id") is not None else hashlib.sha256(text.encode()).hexdigest()[:16]
-    return {"id": name, **converted, "catalogue": read_reference(_literal("reference_information", row["reference_information"]))}
+    sections = _literal("reference_information", row["reference_information"])
+    texts = "a list of sections, each with 'Description' and 'Content'"
+    for one in _of_type("reference_information", sections, (list, tuple), texts):
+        if not isinstance(one, Mapping) or not all(isinstance(one.get(part), str) for part in ("Description", "Content")):
+            raise ValueError(f"'reference_information' must be {texts}, got {one!r:.200}")
+    return {"id": name, **converted, "catalogue": read_reference(sections)}
 
 
 def read_reference(sections: Sequence[Mapping[str, str]]) -> dict[str, list[dict[str, Any]]]:
@@ -172,6 +179,21 @@ def read_table(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
     index = [re.match(r"\d+(?=  )", line) for line in lines[1:]]
     starts = [max((found.end() for found in index if found is not None), default=0) if all(index) else 0, *ends[:-1]]
     return [{title: line[start:end].strip() for title, start, end in zip(columns, starts, ends, strict=True)} for line in lines[1:]]
+
+
+def _number(name: str, value: Any, kind: Callable[[Any], int | float]) -> Any:
+    """The value as a number, which may be a text: CSV files hold texts only."""
+    try:
+        return kind(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name!r} must be a number, got {value!r:.200}") from error
+
+
+def _of_type(name: str, value: Any, kind: Any, expected: str) -> Any:
+    """The value, if it is of that type."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{name!r} must be {expected}, got {value!r:.200}")
+    return value
 
 
 def _literal(name: str, value: Any) -> Any:

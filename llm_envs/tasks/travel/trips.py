@@ -250,13 +250,15 @@ def read_trip(item: Item) -> Trip:
         KeyError: without a field.
         ValueError, TypeError: naming what is wrong with one.
     """
+    if not isinstance(item["date"], (list, tuple)):
+        raise ValueError(f"'date' must hold a date for each of 'days', got {item['date']!r}")
     dates = tuple(map(str, item["date"]))
     if len(dates) != item["days"] or not dates:
         raise ValueError(f"'date' must hold a date for each of 'days', got {item['date']!r} for {item['days']!r}")
     cities = _whole("visiting_city_number", item["visiting_city_number"])
     if len(dates) <= cities:
         raise ValueError(f"{cities} cities and the way home need {cities + 1} days, got {len(dates)}")
-    catalogue = item["catalogue"]
+    catalogue = _catalogue(item["catalogue"])
     return Trip(
         query=str(item["query"]),
         org=str(item["org"]),
@@ -274,7 +276,20 @@ def read_trip(item: Item) -> Trip:
     )
 
 
-def _wishes(given: Mapping[str, Any]) -> Wishes:
+def _catalogue(given: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """The catalogue, if it has its parts and they list mappings."""
+    parts = ("flights", "drives", "rooms", "restaurants", "sights")
+    if not isinstance(given, Mapping) or any(part not in given for part in parts):
+        raise ValueError(f"'catalogue' must be a mapping with {', '.join(parts)}, got {given!r:.200}")
+    for part in parts:
+        if not isinstance(given[part], (list, tuple)) or not all(isinstance(one, Mapping) for one in given[part]):
+            raise ValueError(f"the catalogue's {part!r} must be a list of mappings, got {given[part]!r:.200}")
+    return given
+
+
+def _wishes(given: Any) -> Wishes:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"'local_constraint' must be a mapping of wishes, got {given!r:.200}")
     known: dict[str, Iterable[str]] = {"house rule": HOUSE_RULES, "room type": ROOM_TYPES, "transportation": FORBIDDEN}
     for name in given:
         if name not in (*known, "cuisine"):
@@ -283,7 +298,7 @@ def _wishes(given: Mapping[str, Any]) -> Wishes:
         if given.get(name) is not None and given[name] not in values:
             raise ValueError(f"the local constraint {name!r} must be one of {', '.join(values)}, got {given[name]!r}")
     cuisines = given.get("cuisine") or ()
-    if isinstance(cuisines, str):
+    if not isinstance(cuisines, (list, tuple)):
         raise ValueError(f"the local constraint 'cuisine' must be a list of cuisines, got {cuisines!r}")
     return Wishes(tuple(map(str, cuisines)), given.get("house rule"), given.get("room type"), given.get("transportation"))
 
