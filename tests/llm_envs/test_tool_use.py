@@ -71,6 +71,12 @@ ORDER = {"light.set": ["room", "level", "colour"], "wait": ["minutes"]}
         ("[]", []),
         ("None", []),
         ("```\n```", []),
+        ("- wait(1)", [Call("wait", {"minutes": 1})]),
+        ("1. wait(1)\n2) wait(2)\n3: wait(3)", [Call("wait", {"minutes": minutes}) for minutes in (1, 2, 3)]),
+        ('* {"wait": {"minutes": 2}}\n- 2. wait(3)', [Call("wait", {"minutes": 2}), Call("wait", {"minutes": 3})]),
+        ("So:\n```python\nwait(1)\n", [Call("wait", {"minutes": 1})]),  # not closed: to the end
+        ("```\nwait(1)\n```\nand\n```\nwait(2)", [Call("wait", {"minutes": 1}), Call("wait", {"minutes": 2})]),
+        ("f(a='```')", [Call("f", {"a": "```"})]),
     ],
 )
 def test_texts_that_are_calls(text, calls):
@@ -126,9 +132,9 @@ def test_texts_that_are_no_calls(text):
 
 
 def test_lines_are_read_one_by_one_where_one_is_no_call():
-    found = parse_calls('I think:\nwait(1)\n- light.set(room=\'a\', level=1)\n{"wait": {"minutes": 2}}', ORDER)
-    assert found.calls == (Call("wait", {"minutes": 1}), Call("wait", {"minutes": 2}))
-    assert found.rejected == ("I think:", "- light.set(room='a', level=1)")
+    found = parse_calls('I think:\nwait(1)\n- light.set(room=\'a\', level=1)\n{"wait": {"minutes": 2}}\n- see above', ORDER)
+    assert found.calls == (Call("wait", {"minutes": 1}), Call("light.set", {"room": "a", "level": 1}), Call("wait", {"minutes": 2}))
+    assert found.rejected == ("I think:", "- see above")
 
 
 SIMPLE = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(-1e9, 1e9) | st.text(max_size=6)

@@ -62,6 +62,7 @@ def play(*joints, row=ROW, agents=2, **options):
         ("f()\ng()\ndone", [1, 2], (), False),
         ("3: f()\ng()\n 7) h()", [3, 4, 7], (), True),
         ("f()\n2. g()", [1, 2], (), True),
+        ("- f()\n- 7: g()", [1, 7], (), True),
         ("5: [f(), g()]", [5, 6], (), True),
         ("[f(), g()]\nDone.", [1, 2], (), False),
         ("```\nf()\n```\nwait", [1], (), True),

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_FENCED = re.compile(r"```(?:[\w+-]*[ \t]*\n)?(.*?)```", re.DOTALL)
+# A block that is not closed reaches to the end.
+_FENCED = re.compile(r"```(?:[\w+-]*[ \t]*\n)?(.*?)```|```[\w+-]*[ \t]*\n(.*)\Z", re.DOTALL)
+_ITEM = re.compile(r"\s*(?:[-*+•]\s+)?(?:\d{1,3}\s*[:.)]\s*)?(?=\S)")
 # Anything else is not given to Python's parser, which warns about some texts that are no program.
 _CALL_LIKE = re.compile(r"[\[(]?\s*[^\W\d][\w.]*\s*\(")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -62,7 +64,8 @@ def parse_calls(text: str, parameters: Mapping[str, Sequence[str]] | None = None
 
     Read are, if there are fenced blocks only those: JSON objects `{"name": …, "arguments": {…}}` (or `"parameters"`) or
     `{name: {…}}`, alone, in a list or one a line; and Python calls `name(key=value, …)`, alone, in a list, or one a line. Values
-    are literals; a bare word is its own text, as in the benchmark. An empty text, `[]` and `none` are no calls.
+    are literals; a bare word is its own text, as in the benchmark. Bullets and numbers in front of a line are dropped.
+    An empty text, `[]` and `none` are no calls.
 
     Args:
         text: of the completion.
@@ -80,8 +83,9 @@ def parse_calls(text: str, parameters: Mapping[str, Sequence[str]] | None = None
     calls: list[Call] = []
     rejected: list[str] = []
     for line in filter(None, (line.strip() for line in body.splitlines())):
-        found = _all_of(_json_calls, [line], order)
-        found = _all_of(_python_calls, [line], order) if found is None else found
+        piece = _ITEM.sub("", line, count=1)
+        found = _all_of(_json_calls, [piece], order)
+        found = _all_of(_python_calls, [piece], order) if found is None else found
         calls.extend(found or ())
         if found is None:
             rejected.append(line)
@@ -90,7 +94,8 @@ def parse_calls(text: str, parameters: Mapping[str, Sequence[str]] | None = None
 
 def body_of(text: str) -> str:
     """The text that is read: what stands in fenced blocks if there are any, without blanks around it."""
-    return ("\n".join(_FENCED.findall(text)) if _FENCED.search(text) else text).strip()
+    blocks = ["".join(block) for block in _FENCED.findall(text)]
+    return ("\n".join(blocks) if blocks else text).strip()
 
 
 def _all_of(read: Any, texts: Iterable[str], order: Mapping[str, Sequence[str]]) -> list[Call] | None:

@@ -24,7 +24,7 @@ AfterFailure: TypeAlias = Literal["continue", "end"]
 MAX_CALLS = 64
 """Calls of one agent that are run in one step; further ones are refused."""
 
-_NUMBERED = re.compile(r"\s*(\d{1,3})\s*[:.)]\s*(\S.*)")
+_NUMBERED = re.compile(r"\s*(?:[-*+•]\s+)?(\d{1,3})\s*[:.)]\s*(\S.*)")
 _WORD = re.compile(r"\W*(done|wait)\W*", re.IGNORECASE)
 
 Texts: TypeAlias = tuple[tuple[str, ...], ...]
