@@ -332,6 +332,8 @@ def test_rows():
     assert task().eval_items is None
     with pytest.raises(ValueError, match=r"on item 0: .*capital letters A-Z and digits, at least one, got 'a b'"):
         play(task(items=[{"text": "a b"}]), ["", ""])
+    with pytest.raises(ValueError, match="at most 12 letters, got 13: 'ABCDEFGHIJKLM'"):
+        play(task(items=[{"text": "ABCDEFGHIJKLM"}]), ["", ""])
 
 
 @pytest.mark.parametrize(
@@ -350,6 +352,12 @@ def test_rows():
         ({"alphabet": "ABA", "items": None}, "alphabet must be different letters out of"),
         ({"max_length": 13, "items": None}, "max_length ≤ 12"),
         ({"train_rows": 26, "max_length": 1, "items": None}, "there are only 26"),
+        ({"seed": 1}, "seed=1 is about rows that are made here; leave it out with items of your own"),
+        ({"train_rows": 2}, "train_rows=2 is about rows"),
+        ({"eval_rows": 2}, "eval_rows=2 is about rows"),
+        ({"min_length": 1}, "min_length=1 is about rows"),
+        ({"max_length": 2}, "max_length=2 is about rows"),
+        ({"alphabet": "AB"}, "alphabet='AB' is about rows"),
         ({"num_turns": 0}, "num_turns must be a whole number of at least 1, got 0"),
     ],
 )

@@ -11,6 +11,9 @@ SIZE = 5
 GAP = 2
 """Empty columns between two letters."""
 
+LONGEST = 12
+"""Letters of the longest text: 36¹² texts still have numbers of 64 bits."""
+
 # Rows from the top, separated by slashes.
 _DRAWN = """
 A ..#../.#.#./#...#/#####/#...#    B ####./#...#/####./#...#/####.    C .####/#..../#..../#..../.####
@@ -41,10 +44,12 @@ def checked_text(text: object) -> str:
     """The text if it can be drawn.
 
     Raises:
-        ValueError: for anything but a text of capital letters and digits.
+        ValueError: for anything but a text of at most `LONGEST` capital letters and digits.
     """
     if not isinstance(text, str) or not text or any(letter not in GLYPHS for letter in text):
         raise ValueError(f"a text to build must be capital letters A-Z and digits, at least one, got {text!r}")
+    if len(text) > LONGEST:
+        raise ValueError(f"a text to build must have at most {LONGEST} letters, got {len(text)}: {text!r:.200}")
     return text
 
 

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from llm_envs.seeding import ROWS, stream
 from llm_envs.tasks.building.commands import Cell
+from llm_envs.tasks.building.font import LONGEST
 from llm_envs.tasks.building.houses import draw_house
 from llm_envs.tasks.building.materials import SYMBOLS, Grid
 from llm_envs.tasks.options import checked_count
-
-LONGEST = 12
-"""Letters of the longest text: 36¹² texts still have numbers of 64 bits."""
 
 TEXTS, HOUSES, SPIDERS = range(3)
 """Streams of their own for each, so that spiders do not change the houses."""

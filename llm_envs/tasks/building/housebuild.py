@@ -17,7 +17,17 @@ from llm_envs.tasks.building.generated import house_rows, overlap
 from llm_envs.tasks.building.house_feedback import MODES, FeedbackMode
 from llm_envs.tasks.building.houses import LEAST, target_of
 from llm_envs.tasks.building.materials import NAMES, NUMBER, SYMBOLS, Grid
-from llm_envs.tasks.building.project import SHOWN, Judge, NextTurn, Score, TargetShown, order_of, others_of, shown_part
+from llm_envs.tasks.building.project import (
+    SHOWN,
+    Judge,
+    NextTurn,
+    Score,
+    TargetShown,
+    order_of,
+    others_of,
+    refused_with_items,
+    shown_part,
+)
 from llm_envs.tasks.building.schedule import Job, jobs_for
 from llm_envs.tasks.building.world import Rules, World, dealt, empty_world
 from llm_envs.tasks.options import checked_choice, checked_count, checked_flags
@@ -118,6 +128,9 @@ def task(
             blocks = sum(len(line) - line.count(".") for layer in row["layers"] for line in layer)
             if blocks + 1 > max_commands // len(project.agents):
                 project.plan(row)  # refuses a limit with which the house cannot be built; where each cell has a command, it can
+    else:
+        made = {"seed": seed, "train_rows": train_rows, "eval_rows": eval_rows, "size": size, "min_size": min_size}
+        refused_with_items(task.__kwdefaults__ or {}, **made, max_overlap=max_overlap, spiders=spiders)
     rows = choose_rows(items, eval_items, bundled)
     return Task(
         name="housebuild-v0",

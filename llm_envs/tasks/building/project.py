@@ -229,6 +229,21 @@ def shown_part(target_shown: TargetShown, total: int, num_agents: int, agent: in
     return range(total if sees else 0)
 
 
+def refused_with_items(defaults: Mapping[str, object], **options: object) -> None:
+    """Refuse options that make rows, beside own rows.
+
+    Args:
+        defaults: of the task's options; these values pass.
+        options: as they were given.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    for option, value in options.items():
+        if (tuple(value) if isinstance(value, list) else value) != defaults[option]:
+            raise ValueError(f"{option}={value!r} is about rows that are made here; leave it out with items of your own")
+
+
 SHOWN = get_args(TargetShown)
 
 

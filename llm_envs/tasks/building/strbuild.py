@@ -27,6 +27,7 @@ from llm_envs.tasks.building.project import (
     Score,
     TargetShown,
     order_of,
+    refused_with_items,
     score_feedback,
     share_of,
     shown_part,
@@ -115,6 +116,9 @@ def task(
         )
         for row in (*bundled["train"], *bundled["eval"]):
             project.plan(row)  # refuses palettes and limits with which a row cannot be built
+    else:
+        made = {"seed": seed, "train_rows": train_rows, "eval_rows": eval_rows, "alphabet": alphabet}
+        refused_with_items(task.__kwdefaults__ or {}, **made, min_length=min_length, max_length=max_length)
     rows = choose_rows(items, eval_items, bundled)
     return Task(
         name="strbuild-v0",
