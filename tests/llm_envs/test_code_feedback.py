@@ -241,3 +241,16 @@ def test_an_env_with_an_expert_pickles():
 def test_options_that_cannot_be(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         env_of(**options)
+
+
+def test_a_program_that_remembers_its_calls_shows_no_hidden_one():
+    """The examples have processes of their own: what it says there it can have from the examples alone."""
+    spy = "_seen = []\ndef f(x):\n    _seen.append(x)\n    return repr(_seen) + repr(aux(x))\n"
+    said = diagnosis("def aux(x):\n    return x\n", spy)[1]
+    assert "    f(1) should give 2: gave '[1]1'" in said and "f(5) should give 6: gave '[1, 5]5'" in said
+    assert not any(pattern in said for pattern in PATTERNS)
+
+
+def test_examples_are_tried_though_hidden_checks_take_too_long():
+    slow = "def f(x):\n    y = aux(x)\n    while x in (-1, 2, 99):\n        pass\n    return y if y else 0\n"
+    assert "- tests: 2 of 2 public examples pass." in diagnosis(AUX, slow, cpu_seconds=0.2)[1]

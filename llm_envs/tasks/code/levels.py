@@ -74,7 +74,9 @@ class Verdict:
         main_defined: the same of the entry point.
         collaboration: of the main program with the helpers.
         trivial: helpers that do nothing.
-        report: from running the program; None if there was none to run.
+        report: from running the program with the hidden checks; None if there was none to run.
+        on_examples: from running it with the public examples, in processes of their own: what a program remembers of hidden checks
+            cannot get into feedback, and time that those take is not the examples'. None if there was nothing to run.
     """
 
     team: Team
@@ -85,6 +87,7 @@ class Verdict:
     collaboration: Collaboration
     trivial: tuple[str, ...]
     report: Report | None
+    on_examples: Report | None = None
 
     @property
     def whole(self) -> bool:
@@ -94,12 +97,12 @@ class Verdict:
     @property
     def hidden(self) -> tuple[Outcome, ...]:
         """The outcome of each hidden check; none if nothing ran."""
-        return () if self.report is None else tuple(self.report.checks[: len(self.problem.tests.checks)])
+        return () if self.report is None else tuple(self.report.checks)
 
     @property
     def examples(self) -> tuple[Outcome, ...]:
         """The outcome of each public example; none if nothing ran."""
-        return () if self.report is None else tuple(self.report.checks[len(self.problem.tests.checks) :])
+        return () if self.on_examples is None else tuple(self.on_examples.checks)
 
     @property
     def passed(self) -> float:
@@ -161,7 +164,7 @@ class Judge:
         team: who programs.
         num_turns: H.
         limits: of the sandbox that runs the programs.
-        with_examples: whether to run the public examples as well, after the hidden checks.
+        with_examples: whether to run the public examples as well.
     """
 
     team: Team
@@ -188,25 +191,21 @@ class Judge:
         """The verdict of each of several joint answers to one row; all programs run in one call."""
         problem = problem_of(item)
         sources = [tuple(read_program(text) for text in texts) for texts in joint]
-        trials = {
-            index: self._trial(problem, texts)
-            for index, texts in enumerate(sources)
-            if texts[-1].function(problem.entry_point) is not None
-        }
-        reports = dict(zip(trials, shared_sandbox(self.limits).run_all(list(trials.values())), strict=True))
-        return [self._verdict(problem, texts, reports.get(index)) for index, texts in enumerate(sources)]
+        runnable = [index for index, texts in enumerate(sources) if texts[-1].function(problem.entry_point) is not None]
+        programs = [self._program(problem, sources[index]) for index in runnable]
+        trials = [Trial(program, (problem.entry_point,), problem.setup, problem.tests.checks) for program in programs]
+        shown = tuple(example.check for example in problem.examples) if self.with_examples else ()
+        if shown:
+            trials += [Trial(program, (problem.entry_point,), problem.prelude, shown) for program in programs]
+        reports = shared_sandbox(self.limits).run_all(trials)
+        hidden = dict(zip(runnable, reports, strict=False))
+        on_examples = dict(zip(runnable, reports[len(runnable) :], strict=False))
+        return [self._verdict(problem, texts, hidden.get(index), on_examples.get(index)) for index, texts in enumerate(sources)]
 
-    def _trial(self, problem: Problem, sources: Sequence[Source]) -> Trial:
-        helpers = list(zip(self.team.functions, sources[:-1], strict=True))
-        examples = tuple(example.check for example in problem.examples) if self.with_examples else ()
-        return Trial(
-            solution=combined(problem, helpers, sources[-1]),
-            names=(problem.entry_point,),
-            setup=problem.setup,
-            checks=(*problem.tests.checks, *examples),
-        )
+    def _program(self, problem: Problem, sources: Sequence[Source]) -> str:
+        return combined(problem, list(zip(self.team.functions, sources[:-1], strict=True)), sources[-1])
 
-    def _verdict(self, problem: Problem, sources: tuple[Source, ...], report: Report | None) -> Verdict:
+    def _verdict(self, problem: Problem, sources: tuple[Source, ...], report: Report | None, on_examples: Report | None) -> Verdict:
         functions = [source.function(name) for name, source in zip(self.team.functions, sources[:-1], strict=True)]
         main = sources[-1].function(problem.entry_point)
         return Verdict(
@@ -218,6 +217,7 @@ class Judge:
             collaboration=collaboration_of(sources[-1], problem.entry_point, self.team.functions),
             trivial=tuple(function.name for function in functions if function is not None and is_trivial(function)),
             report=report,
+            on_examples=on_examples,
         )
 
 
