@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from llm_envs.tasks.code.collaboration import collaboration_of, is_trivial
@@ -111,6 +113,30 @@ def test_helpers_are_called_through_mains_own_functions():
 
 def test_recursion_ends():
     assert seen(body("return f(x - 1) if x else aux(x)")).used == ("aux",)
+
+
+def test_a_local_name_is_none_of_mains_functions():
+    assert seen("def g(x):\n    return aux(x) + 1\n" + body("g = abs", "return g(x)")).called == ()
+
+
+def calls_made(branches):
+    """How many function calls the analysis of a chain of that length makes."""
+    text = "def f(x):\n    if x == 0: h = 0\n" + "".join(f"    elif x == {i}: h = {i}\n" for i in range(1, branches))
+    main = read_program(text + "    return aux(h)\n")
+    assert main.problem is None
+    made = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: made.append(event) if event == "call" else None)
+    try:
+        found = collaboration_of(main, "f", ("aux",))
+    finally:
+        sys.setprofile(before)
+    assert found.used == ("aux",) and not found.wrapper
+    return len(made)
+
+
+def test_work_grows_with_the_length_of_a_chain_and_no_faster():
+    assert calls_made(200) < 2.2 * calls_made(100)
 
 
 def test_several_helpers():

@@ -60,6 +60,20 @@ def test_everything_right_earns_the_most():
         # Without the entry point nothing runs.
         (AUX, "", {"definitions": 0.08, "syntax": 0.0, "tests": 0.0, "passed": 0.0}),
         (AUX + ALONE, "", {"definitions": 0.08, "tests": 0.0}),  # the helper cannot write it
+        # What the name stands for in the end counts: no plain function is no definition and no collaboration.
+        (AUX, f"{MAIN}f = lambda x: x + 1\n", {"definitions": 0.4, "syntax": 0.0, "tests": 1.0, "collaboration": 0.0}),
+        (
+            AUX,
+            f"def g(x):\n    return aux(x)\ng = lambda x: x + 1\n{MAIN.replace('aux', 'g')}",
+            {"tests": 1.0, "collaboration": 0.0},
+        ),
+        (f"{AUX}aux = lambda x: x + 1\n", MAIN, {"definitions": 0.6, "tests": 1.0, "collaboration": 0.0}),
+        # Blocks at top level run.
+        (
+            AUX,
+            f"try:\n    import math as M\nexcept ImportError:\n    M = None\nZ = 1\nZ -= 1\n{MAIN.replace('else 0', 'else Z')}",
+            {"tests": 1.0},
+        ),
         # It raises when loaded.
         (AUX, f"X = 1 / 0\n{MAIN}", {"definitions": 0.2, "syntax": 0.1, "tests": 0.0, "passed": 0.0}),
         ("", "", dict.fromkeys(["definitions", "syntax", "tests", "collaboration", "penalty", "passed", "solved"], 0.0)),
@@ -82,6 +96,12 @@ def test_helpers_share_what_helpers_earn():
     assert terms(env, first, second, ignoring)["penalty"] == pytest.approx(-0.25)
     both = "def f(x):\n    y = aux_1(x)\n    return y if aux_0(x) else 0\n"
     assert play(env, [first, second, both])[0] == [pytest.approx(4.0)]
+
+
+def test_a_helper_cannot_replace_another_ones_function():
+    main = "def f(x):\n    y = aux_0(x)\n    return y if y != aux_1(x) else 0\n"
+    spoiling = "aux_0 = lambda x: 99\ndef aux_1(x):\n    return x / 3 + 0.1\n"
+    assert play(env_of(helpers=2), [AUX.replace("aux", "aux_0"), spoiling, main])[0] == [pytest.approx(4.0)]
 
 
 def test_a_row_whose_checks_a_constant_passes_is_not_corrected():

@@ -30,7 +30,7 @@ def names(text):
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             kept.append(ast.unparse(node))
         else:
-            kept.append(node.name)
+            kept.append(getattr(node, "name", type(node).__name__))
     return kept, source.problem is None
 
 
@@ -59,6 +59,11 @@ CODE = "import math\n\ndef aux(x):\n    return math.sqrt(x)\n"
         ("async def aux(x):\n    return x\n", ["aux"], True),
         ("LIMIT = 3\nTABLE: dict = {}\nclass C:\n    pass\n", ["LIMIT = 3", "TABLE: dict = {}", "C"], True),
         # What only runs is left out, tests and exits too.
+        ("try:\n    import math as M\nexcept ImportError:\n    M = None\n", ["Try"], True),
+        ("import sys\nif sys.version_info > (3,):\n    Z = 0\nelse:\n    Z = 1\n", ["sys", "If"], True),
+        ("Z = 1\nZ -= 1\n", ["Z = 1", "AugAssign"], True),
+        ("T = {}\nfor i in range(3):\n    T[i] = i\nwhile not T:\n    T.pop()\n", ["T = {}", "For", "While"], True),
+        ("with suppress(ImportError):\n    import fast\n", ["With"], True),
         (f"{CODE}\nprint(aux(2))\nassert aux(4) == 2\nfor i in range(3):\n    aux(i)\nexit()\n", ["math", "aux"], True),
         (f"{CODE}\nif __name__ == '__main__':\n    aux(1)\n", ["math", "aux"], True),
         ("    return x * 2\n", [], False),  # a body alone is no function
@@ -156,6 +161,32 @@ def test_nobody_writes_anothers_function():
     main = "def f():\n    return aux_0(), aux_1()\n"
     assert run(program(first, second, main, names=("aux_0", "aux_1")))["f"]() == (1, 2)
     assert "def f" not in program(first, second, "", names=("aux_0", "aux_1"))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "{} = lambda *a: 9",
+        "class {}:\n    pass",
+        "{} = 0\n{} += 1",
+        "from math import sqrt as {}",
+        "for {} in [abs]:\n    pass",
+        "with open('x') as {}:\n    pass",
+        "x = [({} := abs) for _ in [1]]",
+        "del {}",
+        "def set_it():\n    global {}\n    {} = abs\nx = set_it()",
+        "{}.__code__ = (lambda *a: 9).__code__",
+        "if True:\n    def {}(*a):\n        return 9",
+        "try:\n    {} = abs\nexcept ValueError:\n    pass",
+    ],
+)
+@pytest.mark.parametrize("name", ["aux_0", "f"])
+def test_nobody_binds_anothers_function(attack, name):
+    """In whatever way; the rest of the text stays."""
+    second = attack.replace("{}", name) + "\nK = 5\ndef aux_1():\n    f = aux_0 = 2\n    return f\n"
+    code = program("def aux_0():\n    return 1\n", second, "def f():\n    return aux_0(), aux_1(), K\n", names=("aux_0", "aux_1"))
+    code = code.replace("x = set_it()\n", "")  # calls what is left out
+    assert run(code)["f"]() == (1, 2, 5)
 
 
 def test_main_may_define_a_helper_again():

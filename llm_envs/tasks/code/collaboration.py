@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from llm_envs.tasks.code.bindings import bound_anywhere
 from llm_envs.tasks.code.programs import Source, own_nodes
 
 OWN_WORK = 2
@@ -46,13 +47,13 @@ def collaboration_of(main: Source, entry_point: str, helpers: Sequence[str]) -> 
     entry = main.function(entry_point)
     if entry is None:
         return Collaboration()
-    bound = {name for node in main.body for name in _bound_names(node)}
+    bound = {name for node in main.body for name in bound_anywhere(node)}
     names = [name for name in helpers if name not in bound]
     called: set[str] = set()
     used: set[str] = set()
     work, branches = 0, False
     for function in _reachable(main, entry):
-        body = list(_live(function.body))
+        body = _live(function.body)
         flow = _Flow()
         flow.read(body)
         called |= flow.loaded & set(names)
@@ -110,92 +111,95 @@ class _Flow:
 
     def reaching(self) -> set[str]:
         """Names whose values can reach a place where they matter."""
+        leading: dict[str, list[set[str]]] = {}
+        for targets, sources in self.edges:
+            for target in targets:
+                leading.setdefault(target, []).append(sources)
         found = set(self.sinks)
-        while True:
-            more = {name for targets, sources in self.edges if targets & found for name in sources} - found
-            if not more:
-                return found
-            found |= more
+        waiting = list(found)
+        while waiting:
+            for sources in leading.pop(waiting.pop(), ()):
+                waiting += sources - found
+                found |= sources
+        return found
 
     def read(self, statements: Iterable[ast.stmt]) -> None:
-        """Take in statements and those inside of them."""
-        for statement in _live(statements):
-            self.loaded |= _loads(statement)
-            self._read(statement)
+        """Take in statements and those inside of them, each once however deep they stand."""
+        waiting = list(statements)
+        for node in (inner for statement in waiting for inner in _walk_live(statement)):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                self.loaded.add(node.id)
+            elif isinstance(node, ast.NamedExpr):
+                self.edges.append(({node.target.id}, _loads(node.value)))
+        while waiting:
+            for block in self._read(waiting.pop()):
+                waiting += _live(block)
 
-    def _read(self, node: ast.stmt) -> None:
-        self._walruses(node)
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._assign(target, node.value)
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign)):
+    def _read(self, node: ast.stmt) -> Sequence[list[ast.stmt]]:
+        """Take in one statement; the blocks inside of it are handed back."""
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             if node.value is not None:
-                self._assign(node.target, node.value)
+                self._assign(node.targets if isinstance(node, ast.Assign) else [node.target], node.value)
         elif isinstance(node, ast.Expr):
             if _has_effect(node.value):
                 self.sinks |= _loads(node.value)
-        elif isinstance(node, (ast.If, ast.While)):
+        elif isinstance(node, (ast.If, ast.While, ast.For, ast.AsyncFor)):
             if not _does_nothing([*node.body, *node.orelse]):
-                self.sinks |= _loads(node.test)
-            self.read(node.body)
-            self.read(node.orelse)
-        elif isinstance(node, (ast.For, ast.AsyncFor)):
-            if not _does_nothing([*node.body, *node.orelse]):
-                self.sinks |= _loads(node.iter)
-            self.read(node.body)
-            self.read(node.orelse)
+                self.sinks |= _loads(node.test if isinstance(node, (ast.If, ast.While)) else node.iter)
+            return node.body, node.orelse
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             self.sinks |= {name for item in node.items for name in _loads(item.context_expr)}
-            self.read(node.body)
+            return (node.body,)
         elif isinstance(node, ast.Try):
-            for body in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):
-                self.read(body)
+            return node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody
         elif isinstance(node, ast.Match):
             self.sinks |= _loads(node.subject)
-            for case in node.cases:
-                self.read(case.body)
+            return [case.body for case in node.cases]
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             self.edges.append(({node.name}, _loads(node)))  # what it reads matters if it does
         else:
             self.sinks |= _loads(node)
+        return ()
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        if any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(target)):
-            self.sinks |= _loads(value) | _loads(target)
-        self.edges.append((names - {"_"}, _loads(value)))
-
-    def _walruses(self, statement: ast.stmt) -> None:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.NamedExpr):
-                self.edges.append(({node.target.id} if isinstance(node.target, ast.Name) else set(), _loads(node.value)))
+    def _assign(self, targets: Sequence[ast.expr], value: ast.expr) -> None:
+        sources = _loads(value)
+        nodes = [node for target in targets for node in ast.walk(target)]
+        if any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in nodes):
+            self.sinks |= sources.union(*map(_loads, targets))
+        names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        self.edges.append((names - {"_"}, sources))
 
 
 def _reachable(main: Source, entry: ast.FunctionDef) -> list[ast.FunctionDef]:
-    """The entry point and those of main's functions that it reaches."""
-    functions = {node.name: node for node in main.body if isinstance(node, ast.FunctionDef)}
+    """The entry point and those of main's functions that it reaches by names that are not its own."""
     found, waiting = {entry.name: entry}, [entry]
     while waiting:
         function = waiting.pop()
-        for name in {name for statement in _live(function.body) for name in _loads(statement)} & set(functions) - set(found):
-            found[name] = functions[name]
-            waiting.append(functions[name])
+        own = set(bound_anywhere(function)) - {function.name}
+        for name in {name for statement in _live(function.body) for name in _loads(statement)} - own:
+            if name in main.functions and name not in found:
+                found[name] = main.functions[name]
+                waiting.append(main.functions[name])
     return list(found.values())
 
 
-def _live(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+def _live(statements: Iterable[ast.stmt]) -> list[ast.stmt]:
     """Statements of a block that can be reached: branches on constants are decided, what follows a return is not there."""
-    for statement in statements:
+    found: list[ast.stmt] = []
+    waiting = [iter(statements)]
+    while waiting:
+        statement = next(waiting[-1], None)
+        if statement is None:
+            waiting.pop()
+            continue
         decided = _decided(statement)
-        if decided is None:
-            yield statement
-            ended = isinstance(statement, _ENDS)
-        else:
-            inside = list(_live(decided))
-            yield from inside
-            ended = bool(inside) and isinstance(inside[-1], _ENDS)
-        if ended:
-            return
+        if decided is not None:
+            waiting.append(iter(decided))
+            continue
+        found.append(statement)
+        if isinstance(statement, _ENDS):
+            break
+    return found
 
 
 def _decided(statement: ast.stmt) -> list[ast.stmt] | None:
@@ -210,35 +214,22 @@ def _decided(statement: ast.stmt) -> list[ast.stmt] | None:
 
 
 def _walk_live(node: ast.AST) -> Iterator[ast.AST]:
-    """The node and those inside of it that can be reached."""
-    yield node
-    for _, value in ast.iter_fields(node):
-        if isinstance(value, list):
-            parts = list(_live(value)) if value and isinstance(value[0], ast.stmt) else value
-            for part in parts:
-                if isinstance(part, ast.AST):
-                    yield from _walk_live(part)
-        elif isinstance(value, ast.AST):
-            yield from _walk_live(value)
+    """The node and those inside of it that can be reached; in one loop, since a long `elif` chain is as deep as it is long."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                parts = _live(value) if value and isinstance(value[0], ast.stmt) else value
+                waiting += [part for part in parts if isinstance(part, ast.AST)]
+            elif isinstance(value, ast.AST):
+                waiting.append(value)
 
 
 def _loads(node: ast.AST) -> set[str]:
     return {one.id for one in _walk_live(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
-
-
-def _bound_names(node: ast.AST) -> Iterator[str]:
-    """Every name that is bound anywhere in the node, in whatever scope."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load):
-            yield one.id
-        elif isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield one.name
-        elif isinstance(one, ast.arg):
-            yield one.arg
-        elif isinstance(one, ast.alias):
-            yield (one.asname or one.name).partition(".")[0]
-        elif isinstance(one, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and one.name:
-            yield one.name
 
 
 def _has_effect(value: ast.expr) -> bool:

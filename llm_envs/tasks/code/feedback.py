@@ -167,8 +167,11 @@ def _on_definitions(verdict: Verdict) -> Iterator[str]:
     names = (*verdict.team.functions, verdict.problem.entry_point)
     defined = (*verdict.helpers_defined, verdict.main_defined)
     for name, source, good in zip(names, verdict.sources, defined, strict=True):
-        missing = "is missing" if source.function(name) is None else "returns nothing"
-        yield f"definitions: `{name}` {'is there' if good else missing}."
+        if source.function(name) is not None:
+            state = "is there" if good else "returns nothing"
+        else:
+            state = "is no plain function" if name in source.names else "is missing"
+        yield f"definitions: `{name}` {state}."
 
 
 def _on_syntax(verdict: Verdict) -> Iterator[str]:

@@ -191,7 +191,7 @@ class Judge:
         """The verdict of each of several joint answers to one row; all programs run in one call."""
         problem = problem_of(item)
         sources = [tuple(read_program(text) for text in texts) for texts in joint]
-        runnable = [index for index, texts in enumerate(sources) if texts[-1].function(problem.entry_point) is not None]
+        runnable = [index for index, texts in enumerate(sources) if problem.entry_point in texts[-1].names]
         programs = [self._program(problem, sources[index]) for index in runnable]
         trials = [Trial(program, (problem.entry_point,), problem.setup, problem.tests.checks) for program in programs]
         shown = tuple(example.check for example in problem.examples) if self.with_examples else ()

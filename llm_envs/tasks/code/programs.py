@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from llm_envs.tasks.code.bindings import bound_in_module, plain_functions
 from llm_envs.tasks.code.parsing import parsed
 from llm_envs.tasks.code.problems import Problem
 
@@ -16,7 +18,11 @@ MOST_CHARACTERS = 50_000
 MOST_ATTEMPTS = 50
 """How often a text that does not parse is tried again, shorter, before it counts as no program."""
 
-_KEPT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+_DEFINING = (
+    *(ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Delete),
+    *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr),
+)
+_BLOCKS = (ast.If, ast.Try, ast.With, ast.For, ast.While, ast.Match)
 _FENCE = re.compile(r"\s*(?:```|~~~)\s*([\w+-]*)")
 _PYTHON = ("", "python", "python3", "py")
 _START = re.compile(r"(?:def|class|import|from|async|@)\b|@")
@@ -27,18 +33,28 @@ class Source:
     """What was read out of one completion.
 
     Attributes:
-        body: its imports, functions, classes and assignments at top level, in order. Anything else there (calls, prints, loops) is
-            left out: a program defines things, the tests call them.
+        body: its imports, functions, classes and assignments at top level, in order, and blocks (`if`, `try`, `with`, loops) that
+            define or change something. Anything else there (calls, prints, what stands under `if __name__ == "__main__"`) is left
+            out: a program defines things, the tests call them.
         problem: what does not parse ("line 3, column 7: invalid syntax"); None if the whole program does.
     """
 
     body: tuple[ast.stmt, ...]
     problem: str | None
 
+    @cached_property
+    def functions(self) -> Mapping[str, ast.FunctionDef]:
+        """Its functions by name; none whose name is bound to anything else in the end (`bindings.plain_functions`)."""
+        return plain_functions(self.body)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every name that it binds at top level."""
+        return frozenset(name for node in self.body for name in bound_in_module(node))
+
     def function(self, name: str) -> ast.FunctionDef | None:
         """The function of that name, the last one if there are several; None if there is none."""
-        found = [node for node in self.body if isinstance(node, ast.FunctionDef) and node.name == name]
-        return found[-1] if found else None
+        return self.functions.get(name)
 
 
 def read_program(text: str) -> Source:
@@ -54,7 +70,7 @@ def read_program(text: str) -> Source:
     tree, problem, _ = parsed(code)
     if tree is None:
         tree = _longest_part(code.split("\n"))
-    body = () if tree is None else tuple(node for node in tree.body if isinstance(node, _KEPT))
+    body = () if tree is None else tuple(node for node in tree.body if _is_kept(node))
     return Source(body, problem)
 
 
@@ -97,8 +113,8 @@ def own_nodes(body: Iterable[ast.AST]) -> Iterable[ast.AST]:
 def combined(problem: Problem, helpers: Sequence[tuple[str, Source]], main: Source) -> str:
     """The team's program: the prompt's imports and helpers, each helper's text in order, the main text.
 
-    It is one module, so of two definitions of one name the later one holds; but no helper's text defines another's function or
-    the entry point.
+    It is one module, so of two definitions of one name the later one holds; but statements of a helper's text that bind the name of
+    another's function or of the entry point are left out.
 
     Args:
         problem: whose prompt it is.
@@ -109,11 +125,25 @@ def combined(problem: Problem, helpers: Sequence[tuple[str, Source]], main: Sour
     nodes: list[ast.stmt] = list(problem.prelude_nodes())
     for name, source in helpers:
         others = reserved - {name}
-        nodes += [node for node in source.body if getattr(node, "name", None) not in others]
+        nodes += [node for node in source.body if not others & bound_in_module(node)]
     nodes += main.body
     future = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     nodes = future + [node for node in nodes if node not in future]
     return "\n".join(ast.unparse(node) for node in nodes)
+
+
+def _is_kept(statement: ast.stmt) -> bool:
+    if isinstance(statement, _BLOCKS):
+        if isinstance(statement, ast.If) and any(
+            isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
+        ):
+            return False
+        return any(isinstance(node, _DEFINING) or _calls_method(node) for node in own_nodes([statement]))
+    return isinstance(statement, _DEFINING)
+
+
+def _calls_method(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)
 
 
 def _longest_part(lines: list[str]) -> ast.Module | None:
