@@ -46,6 +46,13 @@ def names(text):
         ("def add(self, more):\n    return \u201csum\u201d\n", ["add"]),
         ("async def add(self, more):\n    return 1\n", ["add"]),
         ("def add(self, more):\n    await more\n", []),  # parses, but cannot be compiled
+        (f"\ufeff{ADD}", ["add"]),
+        (ADD.replace("    ", "\xa0\xa0\xa0\xa0"), ["add"]),
+        (f"{ADD}\x00", ["add"]),
+        (f"Here are my methods:\n```\n{ADD}", ["add"]),
+        (f"1. So:\n   ```python\n{textwrap.indent(ADD, '   ')}   ```", ["add"]),
+        (ADD + "\nIt doesn't do more.\n" * 3000, ["add"]),
+        (f"{ADD}\nThe end\n\ndef is_even(self):\n    return \u201cno\u201d\n", ["add", "is_even"]),
         ("add = 3", []),
         ("", []),
         ("\x00", []),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 import warnings
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_envs.tasks.code.parsing import MOST_DEPTH
 from llm_envs.tasks.code.problems import problem_of
-from llm_envs.tasks.code.programs import MOST_CHARACTERS, combined, read_program, returns_value, unfenced
+from llm_envs.tasks.code.programs import combined, read_program, returns_value, unfenced
+from llm_envs.tasks.code.texts import MOST_CHARACTERS
 
 ROW = {
     "task_id": "t/0",
@@ -69,7 +72,19 @@ CODE = "import math\n\ndef aux(x):\n    return math.sqrt(x)\n"
         ("    return x * 2\n", [], False),  # a body alone is no function
         ("", [], True),
         ("word " * 400, [], False),
-        ("\x00", [], False),
+        ("\x00", [], True),
+        ("x = 1\x00 + 1\n", [], False),
+        (f"\ufeff{CODE}", ["math", "aux"], True),
+        (f"\ufeff```python\n\ufeff{CODE}```", ["math", "aux"], True),
+        (CODE.replace("    ", "\xa0\xa0\xa0\xa0"), ["math", "aux"], True),
+        (CODE + "\x00\x00", ["math", "aux"], True),
+        (CODE + "s = \u201cx\u201d\n", ["math", "aux", "s = 'x'"], True),
+        ("s = '\u201c'\n", ["s = '\u201c'"], True),  # where they do no harm they stay
+        (f"Here is the code:\n```\n{CODE}", ["math", "aux"], True),
+        (f"Here is the code, def first:\n```\n{CODE}", ["math", "aux"], True),
+        (f"{CODE}```\nUse it so:\ndef main(): ...\n", ["math", "aux"], True),
+        (textwrap.indent(CODE, "   "), ["math", "aux"], True),
+        (f"1. So:\n\n   ```python\n{textwrap.indent(CODE, '   ')}   ```\n", ["math", "aux"], True),
         ("(" * 5000, [], False),
         ("-" * 100_000 + "1", [], False),
         ("x = " + "+".join(["1"] * 20_000), [], False),
@@ -80,11 +95,26 @@ def test_what_is_read(text, kept, whole):
     assert names(text) == (kept, whole)
 
 
-def test_a_long_program_is_not_read():
+def test_of_a_long_program_the_beginning_is_read():
     text = "x = 1\n" * (MOST_CHARACTERS // 6)
     assert read_program(text).problem is None
     longer = read_program(text + "y = 1\n" * 6)
-    assert longer.body == () and f"more than {MOST_CHARACTERS}" in str(longer.problem)
+    assert ast.unparse(longer.body[-1]) == "x = 1" and f"of which {MOST_CHARACTERS} are read" in str(longer.problem)
+
+
+def test_long_prose_after_code_costs_the_level_alone():
+    source = read_program(CODE + "\nThis takes a root, as one doesn't say.\n" * 2000)
+    assert source.function("aux") is not None and f"of which {MOST_CHARACTERS} are read" in str(source.problem)
+
+
+def test_what_is_nested_too_deep_is_left_out():
+    deep = "def g(x):\n    return " + "-" * (MOST_DEPTH + 1) + "x\n"
+    source = read_program(CODE + deep)
+    assert source.problem == f"line 6: nested more than {MOST_DEPTH} levels deep" and list(source.functions) == ["aux"]
+    chain = (
+        "def g(x):\n    if x == 0: y = 0\n" + "".join(f"    elif x == {i}: y = {i}\n" for i in range(MOST_DEPTH)) + "    return y\n"
+    )
+    assert read_program(chain).problem is None  # next to each other
 
 
 def test_a_problem_names_line_and_column():

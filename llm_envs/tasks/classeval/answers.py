@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from llm_envs.tasks.classeval.classes import FUNCTIONS, ClassProblem, Function
-from llm_envs.tasks.classeval.quotes import plain_quotes
 from llm_envs.tasks.code.parsing import compile_problem
-from llm_envs.tasks.code.programs import MOST_CHARACTERS, Source, read_program, unfenced
+from llm_envs.tasks.code.programs import Source, read_program
+from llm_envs.tasks.code.texts import mended, shortened, unfenced
 
 MOST_BLOCKS = 100
 """So many `def`s of a text that does not parse are tried one by one."""
@@ -40,13 +40,11 @@ class Answer:
 def read_answer(text: str, class_name: str) -> Answer:
     """The methods in a completion: its functions at top level, indented or not, and those of a class with that name.
 
-    Fences are taken off (`programs.unfenced`). What does not parse as a whole is tried with plain quotes, then `def` by `def`.
+    It is read as a program is (`programs.read_program`); what does not parse as a whole, `def` by `def`.
     """
-    code = textwrap.dedent(unfenced(text))
-    source = read_program(code)
-    if source.problem is not None and len(code) <= MOST_CHARACTERS:
-        plain = read_program(plain_quotes(code))
-        source = plain if plain.problem is None else _read_blocks(code, source)
+    source = read_program(text)
+    if source.problem is not None:
+        source = _read_blocks(text, source)
     methods: dict[str, Function] = {}
     broken: dict[str, str] = {}
     for node in _functions(source.body, class_name):
@@ -113,10 +111,11 @@ def _functions(body: Sequence[ast.stmt], class_name: str) -> Iterator[Function]:
             yield from (method for method in node.body if isinstance(method, FUNCTIONS))
 
 
-def _read_blocks(code: str, whole: Source) -> Source:
+def _read_blocks(text: str, whole: Source) -> Source:
     """What parses of the functions of a text, each by itself, and the problem of the whole text."""
+    *_, code = mended(shortened(unfenced(text)))
     found: list[ast.stmt] = [node for node in whole.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    for block in islice(_blocks(plain_quotes(code).split("\n")), MOST_BLOCKS):
+    for block in islice(_blocks(code.split("\n")), MOST_BLOCKS):
         found += read_program(block).body
     return Source(tuple(found), whole.problem)
 
@@ -136,9 +135,10 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
 
 def _end_of(lines: Sequence[str], start: int, indentation: int) -> int:
     """The line after a function that starts there: the first one that is indented less than its body."""
-    number = start
-    while number + 1 < len(lines) and _open_brackets(lines[start : number + 1]) > 0:
+    number, brackets = start, _open_brackets(lines[start])
+    while number + 1 < len(lines) and brackets > 0:
         number += 1
+        brackets += _open_brackets(lines[number])
     inside: int | None = None
     end = number + 1
     for number in range(end, len(lines)):
@@ -153,6 +153,5 @@ def _end_of(lines: Sequence[str], start: int, indentation: int) -> int:
     return end
 
 
-def _open_brackets(lines: Sequence[str]) -> int:
-    text = "".join(lines)
-    return sum(map(text.count, "([{")) - sum(map(text.count, ")]}"))
+def _open_brackets(line: str) -> int:
+    return sum(map(line.count, "([{")) - sum(map(line.count, ")]}"))

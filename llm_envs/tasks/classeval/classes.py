@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llm_envs.tasks.classeval.quotes import plain_quotes
 from llm_envs.tasks.code.parsing import parsed
+from llm_envs.tasks.code.quotes import plain_quotes
 from llm_envs.types import Item
 
 FIELDS = ("task_id", "skeleton", "test", "class_name", "methods_info")

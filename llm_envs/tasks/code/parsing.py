@@ -12,13 +12,19 @@ from contextlib import contextmanager
 _WARNINGS = threading.Lock()
 _OTHER_ERRORS = (ValueError, RecursionError, MemoryError)
 
+MOST_DEPTH = 150
+"""A program that is nested deeper is not read, so that whoever walks it by recursion, from wherever, comes to an end."""
+
 
 def parsed(code: str) -> tuple[ast.Module | None, str | None, int]:
     """The tree, or what is wrong and in which line, from 1."""
     try:
         with _silent():
             tree = ast.parse(code)
-        ast.unparse(tree)  # what is nested too deep to be written again is no program for us
+        deep = _too_deep(tree)
+        if deep is not None:
+            return None, f"line {deep}: nested more than {MOST_DEPTH} levels deep", deep
+        ast.unparse(tree)  # on some versions of Python even less is too deep to be written again
     except SyntaxError as error:
         return None, f"line {error.lineno}, column {error.offset}: {error.msg}", error.lineno or 1
     except _OTHER_ERRORS as error:
@@ -36,6 +42,24 @@ def compile_problem(code: str) -> str | None:
     except _OTHER_ERRORS as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def _too_deep(tree: ast.AST) -> int | None:
+    """The first line with too much in one another, None without any; the branches of an `elif` chain are next to each other."""
+    lines: list[int] = []
+    waiting: list[tuple[ast.AST, int, int]] = [(tree, 0, 1)]
+    while waiting:
+        node, depth, line = waiting.pop()
+        line = getattr(node, "lineno", line)
+        if depth > MOST_DEPTH:
+            lines.append(line)
+            continue
+        chained = node.orelse[0] if isinstance(node, ast.If) and len(node.orelse) == 1 else None
+        waiting += [
+            (child, depth if child is chained and isinstance(child, ast.If) else depth + 1, line)
+            for child in ast.iter_child_nodes(node)
+        ]
+    return min(lines, default=None)
 
 
 @contextmanager

@@ -11,9 +11,7 @@ from functools import cached_property
 from llm_envs.tasks.code.bindings import bound_in_module, plain_functions
 from llm_envs.tasks.code.parsing import parsed
 from llm_envs.tasks.code.problems import Problem
-
-MOST_CHARACTERS = 50_000
-"""A longer program is not read."""
+from llm_envs.tasks.code.texts import MOST_CHARACTERS, mended, shortened, unfenced
 
 MOST_ATTEMPTS = 50
 """How often a text that does not parse is tried again, shorter, before it counts as no program."""
@@ -23,8 +21,6 @@ _DEFINING = (
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr),
 )
 _BLOCKS = (ast.If, ast.Try, ast.With, ast.For, ast.While, ast.Match)
-_FENCE = re.compile(r"\s*(?:```|~~~)\s*([\w+-]*)")
-_PYTHON = ("", "python", "python3", "py")
 _START = re.compile(r"(?:def|class|import|from|async|@)\b|@")
 
 
@@ -61,35 +57,24 @@ def read_program(text: str) -> Source:
     """The program in a completion.
 
     Fenced blocks are the program if there are any (of Python, or of no named language), else the whole text is. If that does not
-    parse, the longest beginning made of whole statements is kept, from the first line on that starts like code: so prose around
-    code and a function that was cut off at the end are dropped, and `problem` tells.
+    parse, it is tried as `texts.mended` has it; then the longest beginning made of whole statements is kept, from the first line on
+    that starts like code: so prose around code and a function that was cut off at the end are dropped, and `problem` tells. Of a
+    program that is too long the beginning is read.
     """
-    code = unfenced(text)
-    if len(code) > MOST_CHARACTERS:
-        return Source((), f"it has {len(code)} characters, more than {MOST_CHARACTERS}")
+    whole = unfenced(text)
+    code = shortened(whole)
     tree, problem, _ = parsed(code)
-    if tree is None:
-        tree = _longest_part(code.split("\n"))
-    body = () if tree is None else tuple(node for node in tree.body if _is_kept(node))
-    return Source(body, problem)
-
-
-def unfenced(text: str) -> str:
-    """The text of the fenced blocks, or the whole text without any. A block that is not closed goes to the end.
-
-    One fence alone without a language, after text, closes a block that the prompt has opened: the program is what stands before.
-    """
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    fences = [(number, match[1].lower()) for number, line in enumerate(lines) if (match := _FENCE.match(line))]
-    if not fences:
-        return "\n".join(lines)
-    if len(fences) == 1 and not fences[0][1] and "".join(lines[: fences[0][0]]).strip():
-        return "\n".join(lines[: fences[0][0]])
-    inside: list[str] = []
-    for (start, language), end in zip(fences[::2], [*(number for number, _ in fences[1::2]), len(lines)], strict=False):
-        if language in _PYTHON:
-            inside += lines[start + 1 : end]
-    return "\n".join(inside)
+    if len(code) < len(whole):
+        problem = f"it has {len(whole)} characters, of which {MOST_CHARACTERS} are read"
+    if tree is not None:
+        return Source(_kept(tree), problem)
+    candidates = list(mended(code))
+    for candidate in candidates:
+        tree, wrong, _ = parsed(candidate)
+        if tree is not None and (not candidate.strip() or _kept(tree)):
+            return Source(_kept(tree), problem if len(code) < len(whole) else wrong)
+    parts = [_kept(part) for candidate in candidates if (part := _longest_part(candidate.split("\n"))) is not None]
+    return Source(max(parts, key=len, default=()), problem)
 
 
 def returns_value(function: ast.FunctionDef) -> bool:
@@ -130,6 +115,10 @@ def combined(problem: Problem, helpers: Sequence[tuple[str, Source]], main: Sour
     future = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     nodes = future + [node for node in nodes if node not in future]
     return "\n".join(ast.unparse(node) for node in nodes)
+
+
+def _kept(tree: ast.Module) -> tuple[ast.stmt, ...]:
+    return tuple(node for node in tree.body if _is_kept(node))
 
 
 def _is_kept(statement: ast.stmt) -> bool:
