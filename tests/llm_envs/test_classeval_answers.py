@@ -73,6 +73,34 @@ def test_of_two_definitions_the_later_one_holds():
     assert list(answer.methods) == ["add"] and answer.broken == {}
 
 
+@pytest.mark.parametrize(
+    ("default", "kept"),
+    [
+        ("None", True),
+        ("-1", True),
+        ("60 * 60", True),
+        ("'x'", True),
+        ("()", True),
+        ("[1, {'a': (2,)}]", True),
+        ("math.pi", True),
+        ("LIMIT", True),
+        ("print(1)", False),
+        ("[print(1)]", False),
+        ("(lambda: 1)", False),
+        ("[x for x in 'ab']", False),
+        ("(x := 1)", False),
+        ("f'{print(1)}'", False),
+        ("hook[0]", False),
+        ("1 if LIMIT else 2", False),
+    ],
+)
+def test_defaults_that_would_run_while_the_class_is_made(default, kept):
+    for text in (f"def add(self, more={default}):\n    return 1\n", f"def add(self, *, more={default}):\n    return 1\n"):
+        answer = read_answer(text, "Tally")
+        assert list(answer.methods) == (["add"] if kept else [])
+        assert kept or answer.broken["add"].endswith("is more than a literal or a name")
+
+
 def test_typographic_quotes_stay_where_they_do_no_harm():
     text = "def add(self, more):\n    return '\u201c'\n"
     assert "\u201c" in ast.unparse(read_answer(text, "Tally").methods["add"])

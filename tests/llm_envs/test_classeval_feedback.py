@@ -98,7 +98,7 @@ def test_levels_in_full(tmp_path):
             ["def add(self, more):\n    pass", REST],
             ["- methods: `add` does nothing.", "`add`: tally.add(2) should give 2: gave None"],
         ),
-        (["def add(self, more):\n    await more", ""], ["- methods: `add` does not compile: 'await' outside async function."]),
+        (["def add(self, more):\n    await more", ""], ["- methods: `add` cannot be used: 'await' outside async function."]),
         ([f"{ADD}x = (", ""], ["- methods: `add` is there.", "- syntax: your text does not parse as a whole: line 4, column 5: "]),
         ([ADD + REST, ""], ["- overlap: you wrote `larger` and `is_even`, which are for others to write."]),
         ([ADD + LARGER, ""], ["- overlap: you wrote `larger`, which is for others to write."]),

@@ -17,6 +17,13 @@ from llm_envs.tasks.code.texts import mended, shortened, unfenced
 MOST_BLOCKS = 100
 """So many `def`s of a text that does not parse are tried one by one."""
 
+MOST_SHOWN = 60
+"""Characters of a default that are told."""
+
+_DEFAULTS = (
+    *(ast.Constant, ast.Name, ast.Attribute, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp),
+    *(ast.expr_context, ast.unaryop, ast.operator),
+)
 _DEF = re.compile(r"([ \t]*)(?:async\s+)?def\s+\w+")
 
 
@@ -26,7 +33,7 @@ class Answer:
 
     Attributes:
         methods: that it defines and that compile, by name; of two with one name the later one.
-        broken: what the compiler has against others, by name.
+        broken: what keeps others from being used, by name: the compiler's message, or a default that is computed.
         imports: at its top level.
         problem: what does not parse ("line 3, column 7: invalid syntax"); None if the whole text does.
     """
@@ -48,7 +55,7 @@ def read_answer(text: str, class_name: str) -> Answer:
     methods: dict[str, Function] = {}
     broken: dict[str, str] = {}
     for node in _functions(source.body, class_name):
-        problem = compile_problem(f"class _:\n{textwrap.indent(ast.unparse(bare(node)), ' ')}")
+        problem = compile_problem(f"class _:\n{textwrap.indent(ast.unparse(bare(node)), ' ')}") or _default_problem(node)
         if problem is None:
             methods[node.name] = node
             broken.pop(node.name, None)
@@ -57,6 +64,14 @@ def read_answer(text: str, class_name: str) -> Answer:
             methods.pop(node.name, None)
     imports = tuple(node for node in source.body if isinstance(node, (ast.Import, ast.ImportFrom)))
     return Answer(methods, broken, imports, source.problem)
+
+
+def _default_problem(function: Function) -> str | None:
+    """What is wrong with a parameter's default; it runs while the class is made, where it could change the others' methods."""
+    for default in (*function.args.defaults, *function.args.kw_defaults):
+        if default is not None and not all(isinstance(node, _DEFAULTS) for node in ast.walk(default)):
+            return f"the default {ast.unparse(default)[:MOST_SHOWN]} is more than a literal or a name"
+    return None
 
 
 def bare(function: Function) -> Function:

@@ -177,7 +177,7 @@ def _on_methods(seen: Seen, agent: int) -> Iterator[str]:
 def _state_of(name: str, number: int, verdict: Verdict) -> str:
     answer = verdict.answers[number]
     if name in answer.broken:
-        return f"does not compile: {answer.broken[name]}"
+        return f"cannot be used: {answer.broken[name]}"
     if name not in answer.methods:
         return "is missing"
     return "does nothing" if is_stub(answer.methods[name]) else "is there"
