@@ -9,6 +9,7 @@ import pytest
 from code_rows import ALONE, AUX, MAIN, NEXT, env_of, play
 
 from llm_envs.tasks.code.experts import PolicyExpert, read_suggestions
+from llm_envs.tasks.code.feedback import printable
 from llm_envs.testing import ScriptedPolicy
 from llm_envs.transitions import TransitionError
 from llm_envs.types import ChatPrompt
@@ -254,3 +255,10 @@ def test_a_program_that_remembers_its_calls_shows_no_hidden_one():
 def test_examples_are_tried_though_hidden_checks_take_too_long():
     slow = "def f(x):\n    y = aux(x)\n    while x in (-1, 2, 99):\n        pass\n    return y if y else 0\n"
     assert "- tests: 2 of 2 public examples pass." in diagnosis(AUX, slow, cpu_seconds=0.2)[1]
+
+
+def test_control_characters_are_shown_escaped():
+    raising = "def f(x):\n    raise ValueError(chr(0) + chr(27) + '[31m' + chr(13) + chr(9) + 'é' + chr(0x85))\n"
+    said = diagnosis(AUX, raising)[1]
+    assert "    f(1) should give 2: ValueError: \\x00\\x1b[31m\\r\té\\x85\n" in said
+    assert printable("a\nb\ud800") == "a\nb\\ud800"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from unicodedata import category
 
 from llm_envs.sandbox import Outcome
 from llm_envs.tasks.code.experts import Expert, question, read_suggestions
@@ -208,7 +209,14 @@ def failure(outcome: Outcome) -> str:
     parts = [outcome.exception or "", outcome.message or ""]
     if outcome.exception == "AssertionError" and outcome.message:
         parts = parts[1:]  # "gave 3" says it
-    return ": ".join(part for part in parts if part)[:MOST_SHOWN] or outcome.status
+    return printable(": ".join(part for part in parts if part))[:MOST_SHOWN] or outcome.status
+
+
+def printable(text: str) -> str:
+    """A text from a program, with control characters (but newlines and tabs) and halves of surrogate pairs written as escapes."""
+    return "".join(
+        char.encode("unicode_escape").decode() if char not in "\n\t" and category(char) in ("Cc", "Cs") else char for char in text
+    )
 
 
 def _on_collaboration(verdict: Verdict, agent: int) -> Iterator[str]:
