@@ -115,12 +115,27 @@ def test_tests_that_check_nothing(test, message):
 )
 def test_share_of_a_constant(asserts, share):
     test = "def check(candidate):\n" + "".join(f"    assert {one}\n" for one in asserts)
-    assert read_tests(test, "f").constant_share == pytest.approx(share, abs=1e-12)
+    assert read_tests(test, "f").constant_share() == pytest.approx(share, abs=1e-12)
 
 
 def test_a_loop_is_no_check_that_a_constant_passes():
     test = "def check(candidate):\n    assert candidate(1) == 1\n    for x in (1, 2):\n        assert candidate(x) == 1\n"
-    assert read_tests(test, "f").constant_share == 0.5
+    assert read_tests(test, "f").constant_share() == 0.5
+
+
+def test_checks_that_repeat_public_examples_count_if_they_fail():
+    """By hand: of five checks the first two repeat examples."""
+    asserts = ["candidate(1) == 2", "abs(candidate(5) - 6) < 1", "candidate(3) == 2", "candidate(7) == 8", "candidate(8) == 9"]
+    tests = read_tests("def check(candidate):\n" + "".join(f"    assert {one}\n" for one in asserts), "f")
+    repeating = tests.repeating(["f(1)", "f(5)"])
+    assert repeating == {0, 1}
+    assert tests.share([True, True, False, False, False], repeating) == 0.0
+    assert tests.share([True] * 5, repeating) == 1.0
+    assert tests.share([True, False, True, True, False], repeating) == 2 / 4
+    assert tests.constant_share(repeating) == 1 / 4  # 2 passes 0 and 2: one of the three that count and the failing 1
+    assert tests.constant_share() == 2 / 5
+    assert tests.repeating(["f(1)", "f(3)", "f(5)", "f(7)", "f(8)"]) == frozenset()  # nothing else would be left
+    assert tests.repeating(["f(x)"]) == frozenset()
 
 
 # ---- examples ----

@@ -84,6 +84,12 @@ def test_levels_by_hand(aux, main, expected):
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
+def test_the_public_examples_by_heart_earn_nothing():
+    """`f(1)` and `f(5)` are public, and `f(1)` is a hidden check too: it is passed, and a constant is no better in the tests."""
+    found = terms(env_of(), AUX, "def f(x):\n    return {1: 2, 5: 6}.get(x)\n")
+    assert (found["tests"], found["passed"]) == (0.0, 0.25)
+
+
 def test_helpers_share_what_helpers_earn():
     """Two helpers, one of them used: half of 0.5 + 1, and nothing is called for nothing."""
     env = env_of(helpers=2)

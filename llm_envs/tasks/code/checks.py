@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -16,14 +15,38 @@ class Tests:
         setup: to be run once before the checks, where the entry point is bound under its name.
         checks: sources, each of which fails or not by itself.
         shown: for each check, the asserting statement alone, for people.
-        constant_share: the largest share of the checks that one constant answer can pass: those that differ only in what the
-            function is called with. 0 if that would be all of them.
+        kinds: for each check, a text that it has in common with those that one constant answer passes together: they differ only in
+            what the function is called with. None if that cannot be told.
+        calls: for each check, the calls of the function that its asserting statement holds, under the function's own name.
     """
 
     setup: str
     checks: tuple[str, ...]
     shown: tuple[str, ...]
-    constant_share: float
+    kinds: tuple[str | None, ...]
+    calls: tuple[frozenset[str], ...]
+
+    def repeating(self, public: Collection[str]) -> frozenset[int]:
+        """The checks that call the function only as public examples do; none if all of them would be."""
+        found = frozenset(number for number, calls in enumerate(self.calls) if calls and calls <= set(public))
+        return found if len(found) < len(self.checks) else frozenset()
+
+    def constant_share(self, repeating: frozenset[int] = frozenset()) -> float:
+        """The largest share that one constant answer gets, see `share`; 0 if that would be all."""
+        kinds = {kind for kind in self.kinds if kind is not None}
+        shares = [self.share([one == kind for one in self.kinds], repeating) for kind in kinds]
+        most = max(shares, default=0.0)
+        return 0.0 if most == 1.0 else most
+
+    def share(self, passed: Sequence[bool], repeating: frozenset[int] = frozenset()) -> float:
+        """The share of checks that pass, where those that repeat a public example count only if they fail.
+
+        Args:
+            passed: whether each check passes.
+            repeating: numbers of those that repeat one.
+        """
+        counted = [good for number, good in enumerate(passed) if number not in repeating or not good]
+        return sum(counted) / len(counted)
 
 
 def read_tests(source: str, entry_point: str) -> Tests:
@@ -63,7 +86,8 @@ def read_tests(source: str, entry_point: str) -> Tests:
         setup="\n".join(ast.unparse(node) for node in setup),
         checks=tuple(prefix + _as_check([*needed, statement]) for needed, statement in asserting),
         shown=tuple(ast.unparse(statement) for _, statement in asserting),
-        constant_share=_constant_share([statement for _, statement in asserting], candidate),
+        kinds=tuple(_kind(statement.test, candidate) if isinstance(statement, ast.Assert) else None for _, statement in asserting),
+        calls=tuple(calls_of(statement, candidate, entry_point) for _, statement in asserting),
     )
 
 
@@ -94,10 +118,13 @@ def _draws(tree: ast.Module) -> bool:
     return False
 
 
-def _constant_share(statements: Sequence[ast.stmt], candidate: str) -> float:
-    kinds = Counter(_kind(node.test, candidate) for node in statements if isinstance(node, ast.Assert))
-    most = max(kinds.values(), default=0)
-    return 0.0 if most == len(statements) else most / len(statements)
+def calls_of(tree: ast.AST, name: str, called: str) -> frozenset[str]:
+    """The calls of a function in a tree, written under another name."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+            found.add(ast.unparse(ast.Call(ast.Name(called, ast.Load()), node.args, node.keywords)))
+    return frozenset(found)
 
 
 class _Called(ast.NodeTransformer):

@@ -111,9 +111,15 @@ class Verdict:
 
     @property
     def tests(self) -> float:
-        """What of that goes beyond the best constant answer, as a share of what can: 0 for a constant, 1 for all checks."""
-        chance = self.problem.tests.constant_share
-        return max(0.0, (self.passed - chance) / (1.0 - chance))
+        """What goes beyond the best constant answer, as a share of what can: 0 for a constant, 1 for all checks.
+
+        A check that only repeats a public example counts if it fails: who can read can pass it.
+        """
+        hidden, tests, repeating = self.hidden, self.problem.tests, self.problem.repeating
+        if not hidden:
+            return 0.0
+        chance = tests.constant_share(repeating)
+        return max(0.0, (tests.share([outcome.passed for outcome in hidden], repeating) - chance) / (1.0 - chance))
 
     @property
     def solved(self) -> bool:

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from functools import lru_cache
 
-from llm_envs.tasks.code.checks import Tests, read_tests
+from llm_envs.tasks.code.checks import Tests, calls_of, read_tests
 from llm_envs.tasks.code.examples import Example, contradicts, read_examples
 from llm_envs.types import Item
 
@@ -25,6 +25,7 @@ class Problem:
         prelude: what else the prompt defines: imports, helper functions, constants; as source.
         tests: the hidden ones.
         examples: public ones that do not contradict each other or a hidden test.
+        repeating: numbers of the hidden checks that only repeat them.
     """
 
     entry_point: str
@@ -33,6 +34,7 @@ class Problem:
     prelude: str
     tests: Tests
     examples: tuple[Example, ...]
+    repeating: frozenset[int]
 
     def prelude_nodes(self) -> list[ast.stmt]:
         """The prelude as a syntax tree of its own."""
@@ -69,6 +71,7 @@ def _problem(prompt: str, entry_point: str, test: str, task_id: str) -> Problem:
     examples = [
         example for example in read_examples(description, entry_point) if not contradicts(example, tests.shown, entry_point)
     ]
+    public = {call for example in examples for call in calls_of(ast.parse(example.call), entry_point, entry_point)}
     return Problem(
         entry_point=entry_point,
         parameters=ast.unparse(functions[-1].args),
@@ -76,6 +79,7 @@ def _problem(prompt: str, entry_point: str, test: str, task_id: str) -> Problem:
         prelude="\n".join(ast.unparse(node) for node in tree.body if node not in functions),
         tests=tests,
         examples=tuple(examples),
+        repeating=tests.repeating(public),
     )
 
 
