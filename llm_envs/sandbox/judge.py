@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from llm_envs.sandbox import wire
+from llm_envs.sandbox import guard, wire
 from llm_envs.sandbox.guest import seed_chance
 from llm_envs.sandbox.outcomes import caught
 from llm_envs.sandbox.session import TESTS, Session
@@ -34,6 +34,7 @@ def judge(host: socket.socket, warden: socket.socket, limits: Limits, prepare: C
         prepare()
         trial = Trial(**json.loads(wire.receive(host)))
         seed_chance()
+        guard.note_classes()
         sys.setrecursionlimit(3000)
         Bench(trial, Session(warden, limits, operators=trial.operators), tell).run()
     except SandboxError as fault:
@@ -114,22 +115,11 @@ class Bench:
         peer = self._session.peer
         assert peer is not None
         asked = peer.asked
-        faults: list[BaseException] = []
-
-        def act() -> None:
-            try:
-                exec(self._setup, namespace)
-            except BaseException as error:
-                faults.append(error)
-                raise
-
-        outcome = self._session.step("setup", act, self._folder)
-        if outcome.passed or peer.asked > asked or outcome.status == "timeout":
-            return outcome
-        missing = set(self._trial.names) - set(self._names)
-        if faults and isinstance(faults[0], NameError) and faults[0].name in missing:
-            return outcome
-        raise SandboxError(f"the setup failed by itself, in line {outcome.line}: {outcome.exception}: {outcome.message}")
+        outcome = self._session.step("setup", lambda: exec(self._setup, namespace), self._folder)
+        if not (outcome.passed or peer.asked > asked or outcome.status == "timeout"):
+            # A name that is bound to data is used without a question. Without any name it fails as well if that is its own fault.
+            self._list_tests({"__name__": TESTS, "__file__": namespace["__file__"]})
+        return outcome
 
     def _list_tests(self, namespace: dict[str, Any]) -> None:
         """Runs the setup without a solution, so that the tests that cannot run are at least known."""

@@ -21,7 +21,14 @@ from llm_envs.sandbox.outcomes import text_of
 from llm_envs.sandbox.remote import SPECIAL, Remote, RemoteMeta, make, make_class, number_of
 
 MOST_CLASSES = 10_000
+MOST_NAME = 200
+"""Characters of a class's name; more are cut."""
+_MOST_LINES = 1 << 31
 _DUMP: Callable[[Tree], str] = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
+
+
+class _Hidden:
+    """What the other side has in hand when it names a class that it may not use."""
 
 
 class _Shared:
@@ -48,9 +55,20 @@ class Mirror:
         ask: sends a question about an object of the other side.
         operators: see `remote`.
         forgets: whether this side lets go of shared containers that nobody else here has; the other is told to.
+        reveals: whether the other side may use a class that it has only seen as that of an object, or as a base.
     """
 
-    def __init__(self, first: int, ask: Callable[..., Any], *, operators: bool, forgets: bool) -> None:
+    def __init__(
+        self,
+        first: int,
+        ask: Callable[..., Any],
+        *,
+        operators: bool,
+        forgets: bool,
+        reveals: Callable[[type], bool] = lambda class_: True,
+    ) -> None:
+        self._reveals = reveals
+        self._class_numbers: dict[int, tuple[int, type]] = {}
         self._first = self._next = first
         self._common = {"_remote_ask": staticmethod(ask), "_remote_operators": operators}
         self._forgets = forgets
@@ -110,7 +128,10 @@ class Mirror:
         if isinstance(value, Remote):
             return ["y", number_of(value)]
         if isinstance(value, type):
-            return self._class_tree(value)
+            tree = self._class_tree(value)
+            if tree[0] == "k":  # shown for its own sake
+                self._own[tree[1]] = value
+            return tree
         if id(value) in codec.KNOWN_NAMES:
             return ["B", codec.KNOWN_NAMES[id(value)]]
         if id(value) in self._own_numbers:
@@ -168,11 +189,12 @@ class Mirror:
 
     def _described(self, class_: type) -> Tree:
         """The number of a class, with a description for the other side if it is new."""
-        new = id(class_) not in self._own_numbers
-        number = self._show(class_)
-        if new:
+        if id(class_) not in self._class_numbers:
+            number = self._number()
+            self._class_numbers[id(class_)] = (number, class_)
+            self._own[number] = class_ if self._reveals(class_) else _Hidden
             self._new_classes.append(self._description(class_, number))
-        return ["k", number]
+        return ["k", self._class_numbers[id(class_)][0]]
 
     def _description(self, class_: type, number: int) -> Tree:
         bases = [self._class_tree(base) for base in class_.__bases__ if base is not object]
@@ -291,7 +313,7 @@ class Mirror:
         if len(self._classes) > MOST_CLASSES or number in self._classes or number % 2 == self._first % 2:
             raise MalformedError(f"a class with the number {number!r}")
         known = tuple(base for base in map(self._unpack, bases) if isinstance(base, type))
-        name = name if name.isidentifier() else "object"
+        name = name[:MOST_NAME] if name.isidentifier() else "object"
         if failure is not None:
             self._classes[number] = _exception_class(name, known, failure)
             return
@@ -307,7 +329,7 @@ class Mirror:
         for name, value in self._unpack(attributes):  # type: ignore[attr-defined]
             if isinstance(name, str) and not name.startswith("_") and not hasattr(BaseException, name):
                 vars(error)[name] = value
-        if line is not None and not isinstance(line, int):
+        if line is not None and not (isinstance(line, int) and 0 <= line < _MOST_LINES):
             raise MalformedError(f"a line {line!r}")
         vars(error).update(_remote_text=str(text), _remote_line=line)
         return error

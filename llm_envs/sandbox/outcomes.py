@@ -48,7 +48,7 @@ def outcome_of(name: str, error: BaseException, folder: str) -> Outcome:
         status = "not run"
     message = text_of(error) if text is None else text
     line = getattr(error, "_remote_line", None) or line_in_tests(error.__traceback__)
-    return Outcome(name, status, type(error).__name__, cut(message, folder), line)
+    return Outcome(name, status, cut(type(error).__name__, folder), cut(message, folder), line)
 
 
 def cut(text: str, folder: str) -> str:

@@ -24,13 +24,21 @@ class Peer:
         channel: to the other end.
         first: 1 for the judge's end, 2 for the solution's.
         operators: see `llm_envs.sandbox.remote`.
-        forgets: see `Mirror`.
+        forgets, reveals: see `Mirror`.
     """
 
-    def __init__(self, channel: socket.socket, first: int, *, operators: bool, forgets: bool) -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        first: int,
+        *,
+        operators: bool,
+        forgets: bool,
+        reveals: Callable[[type], bool] = lambda class_: True,
+    ) -> None:
         self._channel = channel
         self._thread = threading.get_ident()
-        self.mirror = Mirror(first, self.ask, operators=operators, forgets=forgets)
+        self.mirror = Mirror(first, self.ask, operators=operators, forgets=forgets, reveals=reveals)
         self.operations: dict[str, Operation] = {}
         self.before_answers: Callable[[], None] = lambda: None
         self.asked = 0
@@ -88,8 +96,14 @@ class Peer:
             wire.send(self._channel, self.mirror.write(("x", ValueError(str(error)))))
 
 
-def object_operations(mirror: Mirror) -> dict[str, Operation]:
-    """What can be done to objects of this side, without asking whether it should be."""
+def object_operations(mirror: Mirror, shows: Callable[[object], None] | None = None) -> dict[str, Operation]:
+    """What can be done to objects of this side, without asking whether it should be.
+
+    Args:
+        mirror: of this side.
+        shows: is told what a call of a class made; by default `Mirror.show`.
+    """
+    show = mirror.show if shows is None else shows
 
     def special(number: int, name: str, args: tuple[object, ...], options: tuple[tuple[str, object], ...] = ()) -> object:
         if name not in SPECIAL:
@@ -100,7 +114,7 @@ def object_operations(mirror: Mirror) -> dict[str, Operation]:
 
     def new(number: int, args: tuple[object, ...], options: tuple[tuple[str, object], ...]) -> object:
         value = mirror.own(number)(*args, **dict(options))
-        mirror.show(value)
+        show(value)
         return value
 
     return {

@@ -8,14 +8,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from llm_envs.sandbox import codec, wire
+from llm_envs.sandbox import codec, guard, wire
 from llm_envs.sandbox.outcomes import caught, cut, outcome_of
 from llm_envs.sandbox.peer import Operation, Peer, object_operations
 from llm_envs.sandbox.trial import Limits, Outcome, SandboxError, Status
 
 TESTS = "tests"
 """Name of the module that setup and checks run in."""
-_OPEN_MODULES = frozenset((TESTS, "unittest.mock", "_io", "sqlite3", "xml.etree.ElementTree", "_elementtree"))
 
 
 class GuestGone(BaseException):
@@ -30,7 +29,7 @@ class JudgePeer(Peer):
     """The judge's end of the channel."""
 
     def __init__(self, channel: socket.socket, *, operators: bool) -> None:
-        super().__init__(channel, 1, operators=operators, forgets=True)
+        super().__init__(channel, 1, operators=operators, forgets=True, reveals=guard.is_own)
         self.operations = guarded_operations(self)
         self.fault: str | None = None
 
@@ -65,36 +64,22 @@ class JudgePeer(Peer):
 
 
 def guarded_operations(peer: Peer) -> dict[str, Operation]:
-    """What a solution may do to objects of the tests: call them, iterate over them and the like, and use those made to be used.
-
-    Frames, modules, functions' globals and test cases would lead it to expected values.
-    """
-    unguarded = object_operations(peer.mirror)
+    """What a solution may do to objects of the tests, see `guard`: other things would lead it to expected values, or forge some."""
+    # Objects of the tests never come back as more than data where their class extends that: a text could format anything.
+    unguarded = object_operations(peer.mirror, shows=lambda value: None)
 
     def guarded(name: str) -> Operation:
         def operation(number: int, *args: Any) -> object:
             value = peer.mirror.own(number)
-            if name == "get" and args[0] == "__name__":
+            if name == "get" and args[:1] == ("__name__",) and isinstance(value, (type, types.FunctionType, types.MethodType)):
                 return str(value.__name__)
-            if not _allows(value, name, args):
+            if not guard.allows(value, name, args):
                 raise AttributeError(f"a {type(value).__name__} of the tests does not show {args[:1]}")
             return unguarded[name](number, *args)
 
         return operation
 
     return {name: guarded(name) for name in unguarded}
-
-
-def _allows(value: object, name: str, args: tuple[object, ...]) -> bool:
-    import unittest
-
-    if isinstance(value, (unittest.TestCase, types.ModuleType, types.FrameType)):
-        return False
-    if name in ("special", "new", "contains"):
-        return True
-    if name in ("get", "set", "delete") and str(args[0]).startswith("_"):
-        return False
-    return type(value).__module__ in _OPEN_MODULES and not isinstance(value, type)
 
 
 class Session:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import unittest
 from collections.abc import Callable
 from typing import Any
 
-from llm_envs.sandbox.outcomes import Skipped
+from llm_envs.sandbox.outcomes import Skipped, caught
 
 
 class _Result(unittest.TestResult):
@@ -74,9 +73,8 @@ class Suite:
         left, self._ready = self._ready, None
         if left is not None and classes.get(left.__name__) is left:
             # Its failure would be that of no test.
-            with contextlib.suppress(Exception):
-                left.tearDownClass()
-                left.doClassCleanups()
+            caught(left.tearDownClass)
+            caught(left.doClassCleanups)
 
 
 def cases(namespace: dict[str, Any]) -> dict[str, type[unittest.TestCase]]:

@@ -164,3 +164,137 @@ def test_a_class_under_test_answers_for_its_own_operators_only_if_asked(run):
     solution = f"{LIAR}\ndef f(x): return Liar()"
     assert run(solution, "assert abs(f(1) - 5.0) < 1e-6").passed == 0
     assert run(solution, "assert abs(f(1) - 5.0) < 1e-6", operators=True).passed == 1
+
+
+MAKES_A_METHOD = """
+def f(o, *more):
+    b = getattr(o, "area", o); A = type(b)._remote_ask
+    mt = type.__getattribute__(type(b), "_remote_class_number")
+    mk = A("new", mt, (type, "X"), ())
+    return mk((), {"__eq__": type})()
+"""
+SHAPE = """
+import functools
+from unittest.mock import Mock
+class Shape:
+    def area(self): return 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("solution", "check"),
+    [
+        (MAKES_A_METHOD, "assert f(Shape()) == 8"),
+        (MAKES_A_METHOD, "assert f(Shape()) == {'x': [1, 2]}"),
+        (MAKES_A_METHOD, "assert f(Shape().area) == 8"),
+        ("def f(m, x): m.assert_called_with = lambda *a: None; m(1)", "m = Mock(); f(m, 3); m.assert_called_with(3)"),
+        ("def f(m): m.called = True", "m = Mock(); f(m); assert m.called"),
+        ("def f(m): m.x.return_value = 5; return m", "m = Mock(); assert f(m).x() == 5"),
+        (
+            "def f(p):\n    A = type(p)._remote_ask; n = type.__getattribute__(type(p), '_remote_class_number')\n"
+            "    return A('new', n, (type, 'X'), ())((), {'__eq__': type})()",
+            "assert f(functools.partial(int, '3')) == 8",
+        ),
+        (
+            "def f(m):\n    A = type(m)._remote_ask; n = type.__getattribute__(type(m), '_remote_class_number')\n"
+            "    return next(iter(A('new', n, (type, ['X'], [()], [{'__eq__': type}]), ())))()",
+            "assert f(map(str, [1])) == 8",
+        ),
+        # the class itself is passed, or is made through a class that was
+        ("def f(t): return t(type, 'X')((), {'__eq__': type})()", "import types; assert f(types.MethodType) == 8"),
+        ("def f(t): return next(t(t(type, ['X'], [()], [{'__eq__': type}]), [[]]))", "assert f(functools.partial(map)) == 8"),
+        ("def f(t): return t(type, 'X', (), {'__eq__': type})()", "import operator; assert f(operator.call) == 8"),
+        ("def f(t): return t(__module__='tests', a=lambda s: 8)", "class P(functools.partial): pass\nassert f(P).a() == 8"),
+        ("def f(g, o): return g('{0.__func__.__globals__}', o.area)", "assert 'Shape' in f(str.format, Shape())"),
+        (
+            "def f(s, o): return s('{0.__func__.__globals__}').format(o.area)",
+            "class S(str): pass\nassert 'Shape' in f(S, Shape())",
+        ),
+        ("def f(g, o): return g(o, '__dict__')", "assert f(getattr, Shape()) is not None"),
+    ],
+)
+def test_nothing_is_made_in_the_judge(run, solution, check):
+    """With a class of the judge's own a solution would make what equals everything, or read the tests."""
+    report = run(solution, check, setup=SHAPE)
+    assert report.checks[0].status in ("error", "failed"), report.checks
+
+
+REPORTS = """
+import json
+def frame(what, value):
+    data = json.dumps([what, value]).encode()
+    return len(data).to_bytes(4, "big") + data
+def ok(n): return {"name": str(n), "status": "passed", "exception": "", "message": "", "line": None}
+REPORT = frame("check", ok(0)) + frame("check", ok(1)) + frame("done", None)
+def f(file):
+    if file == 1: return 0
+    for fd in range(3, 16): ATTEMPT
+    return 0
+"""
+
+
+@pytest.mark.parametrize(
+    "attempt", ["type(file.buffer.raw)(fd, 'r+', closefd=False).write(REPORT)", "type(file)(fd, 'r+', closefd=False).write(REPORT)"]
+)
+def test_an_open_file_is_no_way_to_the_report(run, attempt):
+    checks = ("open('x.txt', 'w').write('a')\nassert f(open('x.txt')) == 1", "assert f(1) == 5")
+    report = run(REPORTS.replace("ATTEMPT", attempt), *checks)
+    assert [check.status for check in report.checks] == ["error", "failed"]
+
+
+def test_files_mocks_and_objects_of_the_tests_can_still_be_used(run):
+    solution = """
+def f(what, *more):
+    if what == "file":
+        return more[0].readline(), list(more[0]), more[0].name
+    if what == "write":
+        with more[0] as file: file.write("b")
+    if what == "mock":
+        return more[0].send(1), more[0](2)
+    if what == "object":
+        more[0].count += 1
+        return more[0].name, more[0].twice(2), more[0] + 1, len(more[0]), type(more[0])(3).count
+    if what == "color":
+        return more[0].value, more[0].name
+    if what == "call":
+        return [one("3") for one in more]
+"""
+    setup = """
+import enum, functools, io, math, unittest.mock, sqlite3
+class Thing:
+    name = "n"
+    def __init__(self, count=0): self.count = count
+    def twice(self, x): return 2 * x
+    def __add__(self, x): return self.count + x
+    def __len__(self): return 7
+class Color(enum.Enum):
+    RED = 1
+"""
+    checks = (
+        "open('x.txt', 'w').write('a\\nb')\nassert f('file', open('x.txt')) == ('a\\n', ['b'], 'x.txt')",
+        "s = open('y.txt', 'w'); f('write', s); assert s.closed and open('y.txt').read() == 'b'",
+        "m = unittest.mock.MagicMock(return_value=4); m.send.return_value = 3; assert f('mock', m) == (3, 4)\nm.send.assert_called_once_with(1)",
+        "t = Thing(); assert f('object', t) == ('n', 4, 2, 7, 3) and t.count == 1",
+        "assert f('color', Color.RED) == (1, 'RED')",
+        "assert f('call', str, lambda x: x, functools.partial(int, base=8), [].append, str.isdigit) == ['3', '3', 3, None, True]",
+    )
+    report = run(solution, *checks, setup=setup)
+    assert [check for check in report.checks if not check.passed] == []
+
+
+def test_a_class_name_of_any_length_is_the_solutions_failure(run):
+    """Written on the channel by itself, past what our side of the solution's process would write."""
+    solution = r"""
+import os
+def f(name, line):
+    msg = ('[["t","x",["e",["k",1000],["t"],"m",' + line + ',["t"]]],[],[[1000,"' + name + '",[],[],false,false,"ValueError"]],[]]').encode()
+    data = memoryview(len(msg).to_bytes(4, "big") + msg)
+    for fd in range(3, 64):
+        try: os.fstat(fd)
+        except OSError: continue
+        while data: data = data[os.write(fd, data):]
+        break
+"""
+    report = run(solution, "f('\u00e9' * 10_000_000, '1')", "f('E', '1' * 4300)", "assert True")
+    assert [check.status for check in report.checks] == ["error", "error", "passed"]
+    assert len(report.checks[0].exception) <= 200

@@ -150,6 +150,13 @@ def test_a_setup_that_fails_by_the_solution_is_an_outcome(run, setup):
     assert report.setup.status in ("failed", "error") and statuses(report) == ["not run"]
 
 
+@pytest.mark.parametrize("solution", ["f = 5", "f = list", "f = None", ""])
+@pytest.mark.parametrize("setup", ["x = f().bar()", "class C:\n    x = f.y.z", "def g():\n    return f() + [1].x\ng()"])
+def test_a_setup_that_fails_by_a_name_that_is_data_is_an_outcome(run, solution, setup):
+    report = run(solution, "assert True", setup=setup)
+    assert report.setup.status == "error" and statuses(report) == ["not run"]
+
+
 def test_output_is_kept_and_cut(run):
     report = run("import sys\nprint('a' * 600)\nprint('b' * 600, file=sys.stderr)\nf = 1", "assert f")
     assert len(report.output) == 1024 and report.output.startswith("a" * 600 + "\nbbb") and report.passed == 1
