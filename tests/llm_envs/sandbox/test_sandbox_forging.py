@@ -228,13 +228,18 @@ def ok(n): return {"name": str(n), "status": "passed", "exception": "", "message
 REPORT = frame("check", ok(0)) + frame("check", ok(1)) + frame("done", None)
 def f(file):
     if file == 1: return 0
-    for fd in range(3, 16): ATTEMPT
+    ATTEMPT
     return 0
 """
 
 
 @pytest.mark.parametrize(
-    "attempt", ["type(file.buffer.raw)(fd, 'r+', closefd=False).write(REPORT)", "type(file)(fd, 'r+', closefd=False).write(REPORT)"]
+    "attempt",
+    [
+        "type(file.buffer.raw)(5, 'r+', closefd=False).write(REPORT)",
+        "type(file)(5, 'r+', closefd=False).buffer.write(REPORT)",
+        "file.buffer",
+    ],
 )
 def test_an_open_file_is_no_way_to_the_report(run, attempt):
     checks = ("open('x.txt', 'w').write('a')\nassert f(open('x.txt')) == 1", "assert f(1) == 5")
@@ -273,7 +278,8 @@ class Color(enum.Enum):
     checks = (
         "open('x.txt', 'w').write('a\\nb')\nassert f('file', open('x.txt')) == ('a\\n', ['b'], 'x.txt')",
         "s = open('y.txt', 'w'); f('write', s); assert s.closed and open('y.txt').read() == 'b'",
-        "m = unittest.mock.MagicMock(return_value=4); m.send.return_value = 3; assert f('mock', m) == (3, 4)\nm.send.assert_called_once_with(1)",
+        "m = unittest.mock.MagicMock(return_value=4); m.send.return_value = 3\n"
+        "assert f('mock', m) == (3, 4)\nm.send.assert_called_once_with(1)",
         "t = Thing(); assert f('object', t) == ('n', 4, 2, 7, 3) and t.count == 1",
         "assert f('color', Color.RED) == (1, 'RED')",
         "assert f('call', str, lambda x: x, functools.partial(int, base=8), [].append, str.isdigit) == ['3', '3', 3, None, True]",
@@ -286,8 +292,9 @@ def test_a_class_name_of_any_length_is_the_solutions_failure(run):
     """Written on the channel by itself, past what our side of the solution's process would write."""
     solution = r"""
 import os
-def f(name, line):
-    msg = ('[["t","x",["e",["k",1000],["t"],"m",' + line + ',["t"]]],[],[[1000,"' + name + '",[],[],false,false,"ValueError"]],[]]').encode()
+def f(times, line):
+    class_ = '[1000,"' + "\u00e9" * times + '",[],[],false,false,"ValueError"]'
+    msg = ('[["t","x",["e",["k",1000],["t"],"m",' + line + ',["t"]]],[],[' + class_ + '],[]]').encode()
     data = memoryview(len(msg).to_bytes(4, "big") + msg)
     for fd in range(3, 64):
         try: os.fstat(fd)
@@ -295,6 +302,6 @@ def f(name, line):
         while data: data = data[os.write(fd, data):]
         break
 """
-    report = run(solution, "f('\u00e9' * 10_000_000, '1')", "f('E', '1' * 4300)", "assert True")
+    report = run(solution, "f(10_000_000, '1')", "f(1, '1' * 4300)", "assert True")
     assert [check.status for check in report.checks] == ["error", "error", "passed"]
     assert len(report.checks[0].exception) <= 200
