@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,22 +100,19 @@ class Worker:
         Raises:
             SandboxError: something other than the solution failed; the worker is closed unless that was the setup or a check.
         """
-        parts: dict[str, Any] = {"check": []}
+        said: list[tuple[str, Any]] = []
         try:
-            answer = self._exchange(trial, limits, parts)
+            answer = self._exchange(trial, limits, said)
         except BaseException as error:
             # Interrupted, too: an answer that nobody has read would be taken for that of the next trial.
             failure = self._failed("the sandbox's process failed", error)
-            if isinstance(error, OSError):
+            if isinstance(error, (OSError, ValueError, TypeError)):
                 raise failure from error
             raise
-        if "fault" in parts:
-            raise SandboxError(parts["fault"])
-        if "done" not in parts and answer["reason"] != "timeout":
-            raise SandboxError(answer["reason"])
-        return report_of(trial, parts, answer)
+        return report_of(trial, parts_of(trial, said, answer["reason"]), answer)
 
-    def _exchange(self, trial: Trial, limits: Limits, parts: dict[str, Any]) -> dict[str, Any]:
+    def _exchange(self, trial: Trial, limits: Limits, said: list[tuple[str, Any]]) -> dict[str, Any]:
+        """What the warden says of a trial that has ended; all that the judge said, to the end of its process, goes into `said`."""
         deadline = time.monotonic() + PATIENCE_FACTOR * limits.wall_seconds + START_SECONDS
         ours, theirs = socket.socketpair()
         with ours:
@@ -124,12 +121,9 @@ class Worker:
             ours.settimeout(deadline - time.monotonic())
             with contextlib.suppress(wire.ClosedError):  # then the warden says why
                 wire.send(ours, json.dumps(vars(trial)))
-                while "done" not in parts:
+                while True:
                     what, value = json.loads(wire.receive(ours))
-                    if what == "check":
-                        parts[what].append(value)
-                    else:
-                        parts[what] = value
+                    said.append((what, value))
             self._control.settimeout(max(1.0, deadline - time.monotonic()))
             return wire.receive_order(self._control)[0]
 
@@ -144,6 +138,34 @@ class Worker:
             self._process.wait()
         if Path(self._folder).exists():
             remove_folder(self._folder)
+
+
+_ORDER = ("loaded", "names", "setup", "plan")
+"""What a judge says before the outcomes of checks."""
+
+
+def parts_of(trial: Trial, said: Sequence[tuple[str, Any]], reason: str) -> dict[str, Any]:
+    """What a judge said, by kind, the outcomes of checks in a list.
+
+    Raises:
+        SandboxError: it names a fault, or did not say what a judge says, once and in order, and then end as it should: somebody
+            else may have written that.
+    """
+    words = [what for what, _ in said]
+    if "fault" in words:
+        raise SandboxError(said[words.index("fault")][1])
+    done = words[-1:] == ["done"]
+    if reason != ("ended" if done else "timeout"):
+        raise SandboxError(f"the judge's process has not ended as it should: {reason}")
+    parts = dict(said[: len(_ORDER)])
+    outcomes = said[len(_ORDER) : len(said) - done]
+    plan = parts.get("plan", [])
+    known = plan if trial.unittest else [str(number) for number in range(len(trial.checks))]
+    in_order = tuple(parts) == _ORDER[: len(parts)] and (not done or len(parts) == len(_ORDER))
+    named = [outcome["name"] if what == "check" else None for what, outcome in outcomes]
+    if not in_order or ("plan" in parts and plan != known) or named != plan[: len(named)]:
+        raise SandboxError(f"the judge said {', '.join(words)}, which is no report of {len(known)} checks")
+    return {**parts, "check": [outcome for _, outcome in outcomes], **({"done": None} if done else {})}
 
 
 def report_of(trial: Trial, parts: Mapping[str, Any], answer: Mapping[str, Any]) -> Report:

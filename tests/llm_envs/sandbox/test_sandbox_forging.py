@@ -291,17 +291,18 @@ class Color(enum.Enum):
 def test_a_class_name_of_any_length_is_the_solutions_failure(run):
     """Written on the channel by itself, past what our side of the solution's process would write."""
     solution = r"""
-import os
+import os, stat
 def f(times, line):
     class_ = '[1000,"' + "\u00e9" * times + '",[],[],false,false,"ValueError"]'
     msg = ('[["t","x",["e",["k",1000],["t"],"m",' + line + ',["t"]]],[],[' + class_ + '],[]]').encode()
     data = memoryview(len(msg).to_bytes(4, "big") + msg)
     for fd in range(3, 64):
-        try: os.fstat(fd)
+        try:
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode): continue
         except OSError: continue
         while data: data = data[os.write(fd, data):]
         break
 """
-    report = run(solution, "f(10_000_000, '1')", "f(1, '1' * 4300)", "assert True")
+    report = run(solution, "f(1, '1' * 4300)", "f(10_000_000, '1')", "assert True")
     assert [check.status for check in report.checks] == ["error", "error", "passed"]
-    assert len(report.checks[0].exception) <= 200
+    assert len(report.checks[1].exception) <= 200

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from llm_envs.sandbox import Limits, Outcome, Report, Sandbox, SandboxError, Trial
+from llm_envs.sandbox.worker import parts_of
 
 
 def statuses(report: Report) -> list[str]:
@@ -269,3 +270,43 @@ def test_trials_and_sandboxes_are_checked():
         Sandbox(without=("dragons",))
     with pytest.raises(ValueError, match="status"):
         Outcome("0", "fine")  # type: ignore[arg-type]
+
+
+def outcome(name: str) -> dict[str, object]:
+    return vars(Outcome(name, "passed"))
+
+
+BEFORE = [("loaded", outcome("load")), ("names", {}), ("setup", outcome("setup")), ("plan", ["0", "1"])]
+CHECKS = [("check", outcome("0")), ("check", outcome("1"))]
+DONE = [("done", None)]
+
+
+def test_a_report_is_what_a_judge_says_once_and_in_order():
+    trial = Trial("", checks=("assert True",) * 2)
+    assert [one["name"] for one in parts_of(trial, BEFORE + CHECKS + DONE, "ended")["check"]] == ["0", "1"]
+    assert parts_of(trial, BEFORE + DONE, "ended")["check"] == []  # nothing was run
+    assert "done" not in parts_of(trial, BEFORE + CHECKS[:1], "timeout")
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (BEFORE + CHECKS + DONE + CHECKS + DONE, "ended"),
+        (BEFORE + CHECKS + DONE + CHECKS[1:], "ended"),
+        (BEFORE + CHECKS + CHECKS + DONE, "ended"),
+        (BEFORE + CHECKS[::-1] + DONE, "ended"),
+        (BEFORE + CHECKS[1:] + DONE, "ended"),
+        (BEFORE + BEFORE + CHECKS + DONE, "ended"),
+        (BEFORE[:3] + CHECKS + DONE, "ended"),
+        ([*BEFORE[:3], ("plan", ["0"]), *CHECKS[:1], *DONE], "ended"),
+        ([*BEFORE, ("word", None), *DONE], "ended"),
+        (BEFORE + CHECKS + DONE, "the judge's process ended with status 70"),
+        (BEFORE + CHECKS + DONE, "timeout"),
+        (BEFORE + CHECKS, "ended"),
+        (DONE, "ended"),
+        ([("fault", "no"), *DONE], "ended"),
+    ],
+)  # fmt: skip
+def test_other_words_are_no_report(said, reason):
+    with pytest.raises(SandboxError):
+        parts_of(Trial("", checks=("assert True",) * 2), said, reason)
