@@ -83,6 +83,8 @@ class Mirror:
         self._new_classes: list[Tree] = []
         self._sent_classes: list[Tree] = []
         self._alone = _counted_alone()
+        self.changed = False
+        """Whether the last message told of containers that are new or have changed."""
 
     # ---- writing ----
 
@@ -105,6 +107,7 @@ class Mirror:
             shared = self._shared[number]
             shared.text = self._text(number, shared)
             changed.append(shared.text)
+        self.changed = bool(changed)
         dropped, self._dropped[:] = forgotten + self._dropped, []
         self._sent_classes, self._new_classes = self._new_classes, []
         return f"[{_DUMP(tree)},[{','.join(changed)}],{_DUMP(self._sent_classes)},{_DUMP(dropped)}]"

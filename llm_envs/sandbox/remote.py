@@ -1,7 +1,8 @@
 """Stand-ins for objects of the other process: what is done to one is done there; the result is data or another stand-in.
 
 A stand-in is never equal to plain data, and unless `operators` are allowed it takes no part in arithmetic, ordering or `in`
-with it: an object that says so itself would equal anything.
+with it: an object that says so itself would equal anything. Nor can it then be one number now and another later; the judge
+keeps what it was told (see `llm_envs.sandbox.session`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ CONVERSIONS = (
     *("__str__", "__repr__", "__bool__", "__len__", "__int__", "__float__", "__complex__", "__index__", "__abs__", "__neg__"),
     *("__pos__", "__invert__", "__round__", "__trunc__", "__floor__", "__ceil__", "__format__"),
 )
+LASTING = frozenset(CONVERSIONS) - {"__str__", "__repr__", "__bool__", "__len__", "__format__"}
+"""Conversions to numbers: an object that is one stays that one."""
 PROTOCOLS = (
     *("__call__", "__iter__", "__next__", "__reversed__", "__getitem__", "__setitem__", "__delitem__", "__enter__", "__exit__"),
     *("__length_hint__", "__fspath__"),

@@ -11,6 +11,7 @@ from typing import Any
 from llm_envs.sandbox import codec, guard, wire
 from llm_envs.sandbox.outcomes import caught, cut, outcome_of
 from llm_envs.sandbox.peer import Operation, Peer, object_operations
+from llm_envs.sandbox.remote import CONVERSIONS, LASTING
 from llm_envs.sandbox.trial import Limits, Outcome, SandboxError, Status
 
 TESTS = "tests"
@@ -32,13 +33,32 @@ class JudgePeer(Peer):
         super().__init__(channel, 1, operators=operators, forgets=True, reveals=guard.is_own)
         self.operations = guarded_operations(self)
         self.fault: str | None = None
+        self._operators = operators
+        self._numbers: dict[tuple[object, ...], object] = {}
+        self._others: dict[tuple[object, ...], object] = {}
 
     def ask(self, operation: str, *args: object) -> Any:
-        """As `Peer.ask`.
+        """As `Peer.ask`; but an object cannot be converted to one thing now and to another then, unless `operators` are allowed.
+
+        Numbers stay for good. Texts, lengths and truth stay until the test does something else than convert, or changes a
+        container that both sides have.
 
         Raises:
             GuestGone: the solution's process is gone, or sent what is no answer.
         """
+        if operation != "special" or args[1] not in CONVERSIONS or self._operators:
+            self._others.clear()
+            return self._answer(operation, *args)
+        known = self._numbers if args[1] in LASTING else self._others
+        key = (args[0], args[1], repr(args[2:]))
+        if key in self._numbers:
+            return self._numbers[key]
+        answer = self._answer(operation, *args)
+        if self.mirror.changed:
+            self._others.clear()
+        return known.setdefault(key, answer)
+
+    def _answer(self, operation: str, *args: object) -> Any:
         if self.fault is not None:
             raise GuestGone(self.fault)
         try:

@@ -306,3 +306,42 @@ def f(times, line):
     report = run(solution, "f(1, '1' * 4300)", "f(10_000_000, '1')", "assert True")
     assert [check.status for check in report.checks] == ["error", "error", "passed"]
     assert len(report.checks[1].exception) <= 200
+
+
+CHANGING = """
+import itertools
+count = itertools.count()
+class f:
+    def __init__(self, goods=()): self.goods = list(goods)
+    def add(self, one): self.goods.append(one)
+    def __float__(self): return float(next(count))
+    def __int__(self): return next(count)
+    def __index__(self): return next(count)
+    def __bool__(self): return next(count) % 2 == 0
+    def __len__(self): return next(count)
+    def __str__(self): return str(next(count))
+    def __round__(self, n=None): return next(count)
+"""
+
+
+@pytest.mark.parametrize(
+    "convert", ["float", "int", "bool", "len", "str", "round", "lambda x: round(x, 1)", "range", "'{:}'.format"]
+)
+def test_an_object_is_not_converted_to_one_thing_now_and_another_then(run, convert):
+    check = f"x = f(); c = {convert}; assert c(x) == c(x) == c(x)"
+    report = run(CHANGING, check, "x = f(); c = float; y = c(x); f().goods; assert c(x) == y")
+    assert report.passed == 2
+    assert run(CHANGING, check, operators=True).passed == 0
+
+
+def test_what_changes_for_a_reason_is_converted_anew(run):
+    solution = """
+class f:
+    def __init__(self): self.goods = []
+    def add(self, one): self.goods.append(one)
+    def __len__(self): return len(self.goods)
+    def __str__(self): return "".join(self.goods)
+"""
+    by_call = "x = f(); assert not x and len(x) == 0 and str(x) == ''; x.add('a'); assert x and len(x) == 1 and str(x) == 'a'"
+    by_container = "x = f(); g = x.goods; assert len(x) == 0; g.append('b'); assert len(x) == 1 and str(x) == 'b'"
+    assert run(solution, by_call, by_container).passed == 2
