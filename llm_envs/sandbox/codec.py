@@ -40,7 +40,8 @@ _MODULES = {
     "uuid": (uuid, ("UUID",)),
 }
 KNOWN: dict[str, object] = {
-    **{name: value for name, value in vars(builtins).items() if isinstance(value, type)},
+    # Not `type`: a solution that gives it to a function of the tests could have a class made in the judge.
+    **{name: value for name, value in vars(builtins).items() if isinstance(value, type) and value is not type},
     **{name: getattr(builtins, name) for name in _FUNCTIONS},
     **{f"{module}.{name}": getattr(there, name) for module, (there, names) in _MODULES.items() for name in names},
 }

@@ -210,6 +210,8 @@ class Shape:
             "def f(s, o): return s('{0.__func__.__globals__}').format(o.area)",
             "class S(str): pass\nassert 'Shape' in f(S, Shape())",
         ),
+        # through a function of the tests that calls what it gets
+        ("def f(g): return g(g(type, 'X', (), {'__eq__': type}))", "def g(h, *args): return h(*args)\nassert f(g) == 8"),
         ("def f(g, o): return g(o, '__dict__')", "assert f(getattr, Shape()) is not None"),
     ],
 )
