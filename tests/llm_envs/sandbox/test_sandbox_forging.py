@@ -286,7 +286,8 @@ class Color(enum.Enum):
         "assert f('color', Color.RED) == (1, 'RED')",
         "assert f('call', str, lambda x: x, functools.partial(int, base=8), [].append, str.isdigit) == ['3', '3', 3, None, True]",
     )
-    report = run(solution, *checks, setup=setup)
+    getter = "import operator; assert f('call', operator.itemgetter(0), operator.itemgetter(-1)) == ['3', '3']"
+    report = run(solution, *checks, getter, setup=setup)
     assert [check for check in report.checks if not check.passed] == []
 
 
