@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from llm_envs.types import Item
 
@@ -22,6 +22,12 @@ def choose_rows(items: Rows | None, eval_items: Rows | None, bundled: Mapping[st
     return items, eval_items
 
 
-def load_data(name: str) -> Mapping[str, list[str]]:
+def bundled_rows(name: str) -> list[Item]:
+    """The rows of the bundled file `data/<name>.json`: a list, or what stands under `rows`."""
+    data = load_data(name)
+    return list(data["rows"] if isinstance(data, Mapping) else data)
+
+
+def load_data(name: str) -> Any:
     """The bundled file `data/<name>.json`."""
     return json.loads((files("llm_envs.tasks") / "data" / f"{name}.json").read_text(encoding="utf-8"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from llm_envs.types import ChatPrompt
 
 
@@ -24,3 +26,21 @@ def with_feedback(feedback: str, first_prompt: str) -> str:
     if isinstance(first_prompt, ChatPrompt):
         return ChatPrompt([*first_prompt.messages, {"role": "user", "content": feedback}])
     return f"{feedback} {first_prompt}"
+
+
+def next_prompt(first: str | None, last: str | None, diagnosis: str, request: str) -> str:
+    """What an agent reads in a later turn.
+
+    Args:
+        first: its first prompt, None if it is not repeated.
+        last: its last answer, None if it is not shown.
+        diagnosis: of the answer; empty for none.
+        request: what it should write now.
+    """
+    shown = None if last is None else f"Your last answer was:\n{last}"
+    return "\n\n".join(part for part in (first, shown, diagnosis or None, request) if part is not None)
+
+
+def weighed(terms: Mapping[str, float], factors: Mapping[str, float], weight: float) -> dict[str, float]:
+    """A turn's terms: those that are paid times the turn's weight (`turn_weight`), those with no factor or 0 as they are."""
+    return {name: value * weight if factors.get(name) else value for name, value in terms.items()}

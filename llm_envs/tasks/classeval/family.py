@@ -7,6 +7,7 @@ import importlib.util
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal, TypeAlias, get_args
 
 from llm_envs.rewards import terms
@@ -18,10 +19,10 @@ from llm_envs.tasks.classeval.feedback import ClassFeedback
 from llm_envs.tasks.classeval.levels import FACTORS, Judge
 from llm_envs.tasks.classeval.prompts import CoderPrompt
 from llm_envs.tasks.classeval.references import Reference
-from llm_envs.tasks.code.building import builtin_rows
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.options import Mode, TurnOptions
 from llm_envs.tasks.options import checked_choice, checked_count
+from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Source, Sources, split_rows
 from llm_envs.types import Item
 
@@ -181,13 +182,9 @@ def _transition(judge: Judge, options: TurnOptions) -> ClassFeedback:
     )
 
 
-def _builtin() -> list[Item]:
-    return builtin_rows("classeval")
-
-
 SOURCES = Sources(
     family="classeval-v0",
-    builtin=_builtin,
+    builtin=partial(bundled_rows, "classeval"),
     fields=FIELDS,
     hub=HubData("FudanSELab/ClassEval", split="test"),
     convert=repaired,

@@ -11,9 +11,10 @@ from llm_envs.tasks.classeval.examples import ClassExample
 from llm_envs.tasks.classeval.levels import Judge, Verdict
 from llm_envs.tasks.classeval.prompts import ONLY_DEFS
 from llm_envs.tasks.code.experts import Expert
-from llm_envs.tasks.code.feedback import failure, next_prompt, suggestions
+from llm_envs.tasks.code.feedback import all_or_not, bulleted, failure, level_by_level, suggestions
 from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.prompts import listed
+from llm_envs.tasks.turns import next_prompt
 from llm_envs.types import Item
 
 MOST_IDS = 5
@@ -120,7 +121,7 @@ def question(names: Sequence[str], texts: Sequence[str], seen: Seen) -> list[dic
         {
             "role": "user",
             "content": f"The class:\n{seen.verdict.problem.skeleton.strip()}\n\n{written}\n\nWhat is known:\n"
-            + "\n".join(_bulleted([*_on_methods(seen, -1), *_on_syntax(seen, -1), *_on_overlap(seen, -1), *_on_tests(seen)])),
+            + _levels_in_full(seen, -1),
         },
     ]
 
@@ -129,22 +130,16 @@ def question(names: Sequence[str], texts: Sequence[str], seen: Seen) -> list[dic
 
 
 def _all_or_not(seen: Seen, agent: int) -> str:
-    levels = dict(seen.levels())
-    unknown = "" if "tests" in levels else f" ({NO_EXAMPLES})"
-    return ("All levels are passed" if all(levels.values()) else "Not all levels are passed") + f"{unknown}."
+    return all_or_not(dict(seen.levels()), NO_EXAMPLES)
 
 
 def _level_by_level(seen: Seen, agent: int) -> str:
-    levels = dict(seen.levels())
-    lines = [f"- {name}: {'passed' if passed else 'not passed'}" for name, passed in levels.items()]
-    if "tests" not in levels:
-        lines.append(f"- tests: {NO_EXAMPLES}")
-    return "\n".join(["Levels:", *lines])
+    return level_by_level(dict(seen.levels()), NO_EXAMPLES)
 
 
 def _levels_in_full(seen: Seen, agent: int) -> str:
     lines = [*_on_methods(seen, agent), *_on_syntax(seen, agent), *_on_overlap(seen, agent), *_on_tests(seen)]
-    return "\n".join(_bulleted(lines))
+    return bulleted(lines)
 
 
 _SAY: dict[str, Callable[[Seen, int], str]] = {
@@ -152,10 +147,6 @@ _SAY: dict[str, Callable[[Seen, int], str]] = {
     "level_passed": _level_by_level,
     "level_feedback": _levels_in_full,
 }
-
-
-def _bulleted(lines: Sequence[str]) -> list[str]:
-    return [line if line.startswith(" ") else f"- {line}" for line in lines]
 
 
 def _told(seen: Seen, agent: int) -> list[int]:

@@ -15,7 +15,7 @@ from llm_envs.tasks.classeval.examples import ClassExample, examples_of
 from llm_envs.tasks.classeval.faults import KNOWN_FAULTS
 from llm_envs.tasks.code.levels import FORM_AT_ONCE
 from llm_envs.tasks.shared_sandbox import shared_sandbox
-from llm_envs.tasks.turns import turn_weight
+from llm_envs.tasks.turns import turn_weight, weighed
 from llm_envs.types import AgentID, Item, State
 
 METHODS, TESTS, OVERLAP = 2.0, 4.0, 1.0
@@ -150,8 +150,7 @@ class Judge:
         rows = []
         for verdict, state in zip(verdicts, states, strict=True):
             weight = turn_weight(verdict.perfect, state.turn + 1, self.num_turns)
-            terms = verdict.terms()
-            rows.append({name: value * weight if FACTORS[name] else value for name, value in terms.items()})
+            rows.append(weighed(verdict.terms(), FACTORS, weight))
         return rows
 
     def verdicts(self, joint: Sequence[Sequence[str]], item: Item) -> list[Verdict]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 from llm_envs.rewards import terms
 from llm_envs.task import Task
@@ -14,10 +13,8 @@ from llm_envs.tasks.code.options import TurnOptions
 from llm_envs.tasks.code.problems import problem_of
 from llm_envs.tasks.code.prompts import HelperPrompt, MainPrompt
 from llm_envs.tasks.code.references import Reference, has_solution
-from llm_envs.tasks.sources import read_rows, split_rows
+from llm_envs.tasks.sources import split_rows
 from llm_envs.types import Item
-
-"""Of rows for which no evaluation part is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +74,6 @@ def code_task(
         external_prompt_passthrough=True,
         reference=Reference(team) if all(map(has_solution, rows)) else None,
     )
-
-
-def builtin_rows(name: str) -> list[Item]:
-    """The rows of a bundled file."""
-    with resources.as_file(resources.files("llm_envs.tasks") / "data" / f"{name}.json") as file:
-        return read_rows(file)
 
 
 def _transition(judge: Judge, options: CodeOptions) -> Feedback:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, TypeAlias, get_args
 
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
+from llm_envs.tasks.code.building import CodeOptions, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.problems import FIELDS
+from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Source, Sources
-from llm_envs.types import Item
 
 EVALUATION = tuple(f"CoopHumanEval/{number}" for number in range(16))
 """Evaluation rows of the hub's data set, as in other work on it; the others are trained on."""
@@ -87,13 +88,9 @@ def task(
     return code_task("coophumaneval-v0", rows, options, eval_ids=eval_ids, eval_share=eval_share)
 
 
-def _builtin() -> list[Item]:
-    return builtin_rows("coophumaneval")
-
-
 SOURCES = Sources(
     family="coophumaneval-v0",
-    builtin=_builtin,
+    builtin=partial(bundled_rows, "coophumaneval"),
     fields=FIELDS,
     hub=HubData("OpenMLRL/CoopHumanEval", split="train"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from unicodedata import category
 
@@ -11,6 +11,7 @@ from llm_envs.tasks.code.experts import Expert, question, read_suggestions
 from llm_envs.tasks.code.levels import Judge, Verdict
 from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.prompts import ONLY_CODE, listed
+from llm_envs.tasks.turns import next_prompt
 from llm_envs.types import Item
 
 MOST_SHOWN = 200
@@ -72,19 +73,6 @@ class Feedback:
         return suggestions(self.expert(asked), names)
 
 
-def next_prompt(first: str | None, last: str | None, diagnosis: str, request: str) -> str:
-    """What an agent reads in a later turn.
-
-    Args:
-        first: its first prompt, None if it is not repeated.
-        last: its last answer, None if it is not shown.
-        diagnosis: of the answer; empty for none.
-        request: what it should write now.
-    """
-    shown = None if last is None else f"Your last answer was:\n{last}"
-    return "\n\n".join(part for part in (first, shown, diagnosis or None, request) if part is not None)
-
-
 def suggestions(answer: object, names: Sequence[str]) -> list[str]:
     """What an expert's answer tells each agent.
 
@@ -109,6 +97,30 @@ def _suggested(edits: Sequence[str]) -> str:
     return "\n".join([f"The expert suggests ({len(edits)}):", *(f"- {edit}" for edit in edits)])
 
 
+def all_or_not(levels: Mapping[str, bool], untested: str) -> str:
+    """Whether all levels are passed, in a sentence.
+
+    Args:
+        levels: by name, whether each is passed; without `tests` if none may be spoken of.
+        untested: why then.
+    """
+    unknown = "" if "tests" in levels else f" ({untested})"
+    return ("All levels are passed" if all(levels.values()) else "Not all levels are passed") + f"{unknown}."
+
+
+def level_by_level(levels: Mapping[str, bool], untested: str) -> str:
+    """A line for each level; arguments as for `all_or_not`."""
+    lines = [f"- {name}: {'passed' if passed else 'not passed'}" for name, passed in levels.items()]
+    if "tests" not in levels:
+        lines.append(f"- tests: {untested}")
+    return "\n".join(["Levels:", *lines])
+
+
+def bulleted(lines: Sequence[str]) -> str:
+    """A list; lines that begin with a space belong to the point before."""
+    return "\n".join(line if line.startswith(" ") else f"- {line}" for line in lines)
+
+
 # ---- what can be said: of a verdict, with or without hidden tests, to one agent (-1 is told all) ----
 
 
@@ -117,21 +129,16 @@ def _nothing(verdict: Verdict, reveal: bool, agent: int) -> str:
 
 
 def _all_or_not(verdict: Verdict, reveal: bool, agent: int) -> str:
-    levels = _levels(verdict, reveal)
-    unknown = "" if _outcomes(verdict, reveal) else f" ({NO_EXAMPLES})"
-    return ("All levels are passed" if all(passed for _, passed in levels) else "Not all levels are passed") + f"{unknown}."
+    return all_or_not(dict(_levels(verdict, reveal)), NO_EXAMPLES)
 
 
 def _level_by_level(verdict: Verdict, reveal: bool, agent: int) -> str:
-    lines = [f"- {name}: {'passed' if passed else 'not passed'}" for name, passed in _levels(verdict, reveal)]
-    if not _outcomes(verdict, reveal):
-        lines.append(f"- tests: {NO_EXAMPLES}")
-    return "\n".join(["Levels:", *lines])
+    return level_by_level(dict(_levels(verdict, reveal)), NO_EXAMPLES)
 
 
 def _levels_in_full(verdict: Verdict, reveal: bool, agent: int) -> str:
     lines = [*_on_definitions(verdict), *_on_syntax(verdict), *_on_tests(verdict, reveal), *_on_collaboration(verdict, agent)]
-    return "\n".join(f"- {line}" if not line.startswith(" ") else line for line in lines)
+    return bulleted(lines)
 
 
 _SAY: dict[str, Callable[[Verdict, bool, int], str]] = {

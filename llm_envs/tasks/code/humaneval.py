@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import resources
 
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
+from llm_envs.tasks.code.building import CodeOptions, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.problems import FIELDS
+from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Source, Sources, read_rows
 from llm_envs.types import Item
 
@@ -93,13 +95,9 @@ def package_rows() -> list[Item]:
         return read_rows(file)
 
 
-def _builtin() -> list[Item]:
-    return builtin_rows("humaneval")
-
-
 SOURCES = Sources(
     family="humaneval-v0",
-    builtin=_builtin,
+    builtin=partial(bundled_rows, "humaneval"),
     fields=FIELDS,
     package=package_rows,
     hub=HubData("openai/openai_humaneval", split="test"),

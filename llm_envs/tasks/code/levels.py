@@ -11,7 +11,7 @@ from llm_envs.tasks.code.collaboration import Collaboration, collaboration_of, i
 from llm_envs.tasks.code.problems import Problem, problem_of
 from llm_envs.tasks.code.programs import Source, combined, read_program, returns_value
 from llm_envs.tasks.shared_sandbox import shared_sandbox
-from llm_envs.tasks.turns import turn_weight
+from llm_envs.tasks.turns import turn_weight, weighed
 from llm_envs.types import AgentID, Item, State
 
 HELPER, MAIN, SYNTAX, TESTS, USED, OWN_WORK, IGNORED = 0.4, 0.6, 0.5, 1.0, 0.5, 1.0, 0.5
@@ -189,8 +189,7 @@ class Judge:
         rows = []
         for verdict, state in zip(verdicts, states, strict=True):
             weight = turn_weight(verdict.perfect, state.turn + 1, self.num_turns)
-            terms = verdict.terms()
-            rows.append({name: value * weight if FACTORS[name] else value for name, value in terms.items()})
+            rows.append(weighed(verdict.terms(), FACTORS, weight))
         return rows
 
     def verdicts(self, joint: Sequence[Sequence[str]], item: Item) -> list[Verdict]:

@@ -6,10 +6,11 @@ import ast
 from collections.abc import Sequence
 
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import CodeOptions, builtin_rows, code_task
+from llm_envs.tasks.code.building import CodeOptions, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.problems import FIELDS
+from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Source, Sources
 from llm_envs.types import Item
 
@@ -149,7 +150,7 @@ def _prompt(function: ast.FunctionDef, text: str) -> str:
 
 
 def _builtin() -> list[Item]:
-    return [convert(row) for row in builtin_rows("mbpp")]
+    return [convert(row) for row in bundled_rows("mbpp")]
 
 
 SOURCES = Sources(

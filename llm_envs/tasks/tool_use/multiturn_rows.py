@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from llm_envs.tasks.rows import load_data
+from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import Sources
 from llm_envs.tasks.tool_use import bfcl
 from llm_envs.tasks.tool_use.episode import gold_call
@@ -46,7 +46,7 @@ def sources(categories: Sequence[str] | None) -> Sources:
 
 def builtin_rows() -> list[Item]:
     """The rows that come with this package."""
-    return [multiturn_row(row) for row in cast("list[Item]", load_data("tool_use_multiturn")["rows"])]
+    return [multiturn_row(row) for row in bundled_rows("tool_use_multiturn")]
 
 
 def package_rows(categories: Sequence[str]) -> list[Item]:

@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from llm_envs.tasks.rows import load_data
+from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Sources
 from llm_envs.tasks.tool_use import bfcl
 from llm_envs.tasks.tool_use.calls import parse_calls
@@ -44,7 +44,7 @@ def sources(categories: Sequence[str] | None) -> Sources:
 
 def builtin_rows() -> list[Item]:
     """The rows that come with this package."""
-    return [parallel_row(row) for row in cast("list[Item]", load_data("tool_use_parallel")["rows"])]
+    return [parallel_row(row) for row in bundled_rows("tool_use_parallel")]
 
 
 def package_rows(categories: Sequence[str]) -> list[Item]:

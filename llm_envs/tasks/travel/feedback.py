@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from llm_envs.tasks.travel.checks import COMMON_SENSE, failed_fields, wished
 from llm_envs.tasks.travel.judge import Judge, Verdict
 from llm_envs.tasks.travel.trips import read_trip
+from llm_envs.tasks.turns import next_prompt
 from llm_envs.types import Item
 
 Mode: TypeAlias = Literal["plain", "passed", "checks"]
@@ -38,15 +39,15 @@ class Feedback:
         verdict = self.judge.verdict(agent_completions, read_trip(item))
         if verdict.solved:
             return None
-        prompts = []
-        for agent, (text, history) in enumerate(zip(agent_completions, prompt_history_per_agent, strict=True)):
-            parts = [history[0]] if self.original_prompt else []
-            if self.previous_response:
-                parts.append(f"Your last answer was:\n{text}")
-            parts += {"plain": [], "passed": [passed(verdict)], "checks": [failed(verdict, agent)]}[self.mode]
-            parts.append("The trip is not planned yet. Answer again, with all of your slots.")
-            prompts.append("\n\n".join(parts))
-        return prompts
+        return [
+            next_prompt(
+                history[0] if self.original_prompt else None,
+                text if self.previous_response else None,
+                _SAY[self.mode](verdict, agent),
+                "The trip is not planned yet. Answer again, with all of your slots.",
+            )
+            for agent, (text, history) in enumerate(zip(agent_completions, prompt_history_per_agent, strict=True))
+        ]
 
 
 def passed(verdict: Verdict) -> str:
@@ -79,3 +80,10 @@ def failed(verdict: Verdict, agent: int) -> str:
     if verdict.merged.overlap:
         lines.append("- overlap: slots were filled by several")
     return "\n".join(lines) or "- nothing failed in your slots"
+
+
+_SAY: dict[str, Callable[[Verdict, int], str]] = {
+    "plain": lambda verdict, agent: "",
+    "passed": lambda verdict, agent: passed(verdict),
+    "checks": failed,
+}

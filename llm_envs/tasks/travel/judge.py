@@ -13,7 +13,7 @@ from llm_envs.tasks.travel.checks import COMMON_SENSE, check_plan, wished
 from llm_envs.tasks.travel.itinerary import Day, needed_counts, read_days, total_cost
 from llm_envs.tasks.travel.team import Team
 from llm_envs.tasks.travel.trips import Trip, read_trip
-from llm_envs.tasks.turns import turn_weight
+from llm_envs.tasks.turns import turn_weight, weighed
 from llm_envs.types import Item, State
 
 WEIGHTS = {"grounding": 0.25, "common_sense": 0.25, "hard": 0.1, "budget": 0.1, "collaboration": 0.1, "success": 0.2}
@@ -145,7 +145,7 @@ class Judge:
         for texts, state in zip(zip(*responses, strict=True), states, strict=True):
             verdict = self.verdict(texts, trip)
             weight = turn_weight(verdict.solved, state.turn + 1, self.num_turns)
-            rows.append({name: value * weight if name in WEIGHTS else value for name, value in verdict.terms().items()})
+            rows.append(weighed(verdict.terms(), WEIGHTS, weight))
         return rows
 
     def verdict(self, texts: Sequence[str], trip: Trip) -> Verdict:

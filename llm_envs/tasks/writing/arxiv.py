@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from llm_envs.task import Task
+from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Source, Sources
-from llm_envs.tasks.writing.building import Form, ScoringName, WritingOptions, builtin_rows, renamed, rows_with_ids
+from llm_envs.tasks.writing.building import Form, ScoringName, WritingOptions, renamed, rows_with_ids
 from llm_envs.tasks.writing.feedback import Mode
 from llm_envs.tasks.writing.grounding import Target, Targets
 from llm_envs.tasks.writing.levels import GatedLevels, SoftLevels
@@ -128,13 +130,9 @@ def convert(row: Item) -> Item:
     return renamed(row, {"article_id": "id"})
 
 
-def _builtin() -> list[Item]:
-    return builtin_rows("arxiv")
-
-
 SOURCES = Sources(
     family="arxiv-v0",
-    builtin=_builtin,
+    builtin=partial(bundled_rows, "arxiv"),
     fields=[FIELD],
     hub=HubData("OpenMLRL/arXiv_abstract", split="train[:1000]"),
     convert=convert,

@@ -6,13 +6,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Literal, TypeAlias, get_args
 
 from llm_envs.rewards import terms
 from llm_envs.task import Task, agent_names
 from llm_envs.tasks.options import checked_choice, checked_flags
-from llm_envs.tasks.sources import Source, Sources, read_rows, split_rows
+from llm_envs.tasks.sources import Source, Sources, split_rows
 from llm_envs.tasks.writing.feedback import MODES, Feedback, Mode
 from llm_envs.tasks.writing.grounding import Targets
 from llm_envs.tasks.writing.levels import GatedLevels, SoftLevels
@@ -22,8 +21,6 @@ from llm_envs.tasks.writing.scoring import GroundedScoring, Judge, ReferenceScor
 from llm_envs.types import AgentID, Item
 
 ScoringName: TypeAlias = Literal["grounded", "reference"]
-
-"""Of rows for which no evaluation part is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,12 +136,6 @@ class Reference:
         """One text for each agent."""
         texts = [item[role] for role in self.roles]
         return texts if self.num_agents == 2 else [joined(*texts)]
-
-
-def builtin_rows(name: str) -> list[Item]:
-    """The rows of a bundled file."""
-    with resources.as_file(resources.files("llm_envs.tasks") / "data" / f"{name}.json") as file:
-        return read_rows(file)
 
 
 def rows_with_ids(sources: Sources, source: Source, path: str | None, field: str) -> list[Item]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
+from llm_envs.tasks.turns import next_prompt
 from llm_envs.tasks.writing.grounding import MEASURES
 from llm_envs.tasks.writing.scoring import Judge, Verdict
 from llm_envs.types import Item
@@ -38,13 +39,15 @@ class Feedback:
         if verdict.perfect:
             return None
         said = _SAY[self.mode](verdict, self.judge.roles)
-        prompts = []
-        for text, history in zip(agent_completions, prompt_history_per_agent, strict=True):
-            parts = [history[0]] if self.original_prompt else []
-            parts += [f"Your last answer was:\n{text}"] if self.previous_response else []
-            parts += [said] if said else []
-            prompts.append("\n\n".join([*parts, "Write a better answer."]))
-        return prompts
+        return [
+            next_prompt(
+                history[0] if self.original_prompt else None,
+                text if self.previous_response else None,
+                said,
+                "Write a better answer.",
+            )
+            for text, history in zip(agent_completions, prompt_history_per_agent, strict=True)
+        ]
 
 
 def _nothing(verdict: Verdict, roles: Sequence[str]) -> str:

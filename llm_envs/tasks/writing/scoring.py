@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from llm_envs.tasks.turns import turn_weight
+from llm_envs.tasks.turns import turn_weight, weighed
 from llm_envs.tasks.writing.grounding import MEASURES, JointGrounding, Targets
 from llm_envs.tasks.writing.levels import LEVELS, GatedLevels, SoftLevels, Structure
 from llm_envs.tasks.writing.parts import parts_of
@@ -145,9 +145,7 @@ class Judge:
         for joint, state in zip(zip(*responses, strict=True), states, strict=True):
             verdict = self.verdict(joint, batch_items[0])
             weight = turn_weight(verdict.perfect, state.turn + 1, self.num_turns)
-            paid = self.scoring.factors
-            terms = {name: value * weight if paid[name] else value for name, value in verdict.earned.items()}
-            rows.append({**terms, **verdict.measures(self.roles)})
+            rows.append({**weighed(verdict.earned, self.scoring.factors, weight), **verdict.measures(self.roles)})
         return rows
 
     def verdict(self, joint: Sequence[str], item: Item) -> Verdict:

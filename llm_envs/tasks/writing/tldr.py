@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from llm_envs.task import Task
+from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Source, Sources
-from llm_envs.tasks.writing.building import Form, ScoringName, WritingOptions, builtin_rows, rows_with_ids
+from llm_envs.tasks.writing.building import Form, ScoringName, WritingOptions, rows_with_ids
 from llm_envs.tasks.writing.feedback import Mode
 from llm_envs.tasks.writing.grounding import Target, Targets
 from llm_envs.tasks.writing.levels import GatedLevels, SoftLevels
@@ -129,9 +131,7 @@ FORM = Form(
 """The task's constants; those of `gated` are the reference system's."""
 
 
-def _builtin() -> list[Item]:
-    return builtin_rows("tldr")
-
-
-SOURCES = Sources(family="tldr-v0", builtin=_builtin, fields=[FIELD], hub=HubData("trl-lib/tldr", split="train[:1000]"))
+SOURCES = Sources(
+    family="tldr-v0", builtin=partial(bundled_rows, "tldr"), fields=[FIELD], hub=HubData("trl-lib/tldr", split="train[:1000]")
+)
 """Where posts come from. Those on the hub are Reddit's, under no licence that would let them be bundled."""
