@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_envs.env import TaskEnv
-from llm_envs.tasks.code.building import CodeOptions, code_task
+from llm_envs.tasks.code.assembly import CodeOptions, code_task
 
 NEXT = {
     "task_id": "t/next",

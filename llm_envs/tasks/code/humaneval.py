@@ -7,7 +7,7 @@ from functools import partial
 from importlib import resources
 
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import CodeOptions, code_task
+from llm_envs.tasks.code.assembly import CodeOptions, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.problems import FIELDS

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from llm_envs.task import Task
-from llm_envs.tasks.code.building import CodeOptions, code_task
+from llm_envs.tasks.code.assembly import CodeOptions, code_task
 from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.problems import FIELDS
