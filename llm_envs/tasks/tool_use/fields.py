@@ -1,9 +1,9 @@
-"""Fields of rows of the Berkeley Function Calling Leaderboard, which may be JSON texts: read, and of the type that they must be."""
+"""Rows of the Berkeley Function Calling Leaderboard: those of a category, and fields, which may be JSON texts, read and checked."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llm_envs.types import Item
@@ -38,6 +38,23 @@ def mappings_in(row: Item, name: str, expected: str) -> list[Mapping[str, Any]]:
     if not all(isinstance(one, Mapping) for one in found):
         raise ValueError(f"{name!r} must be {expected}, got {found!r:.200}")
     return found
+
+
+def of_categories(rows: Sequence[Item], categories: Sequence[str] | None) -> list[Item]:
+    """The rows of these categories, all for None.
+
+    Raises:
+        ValueError: if a category has none.
+    """
+    if categories is None:
+        return list(rows)
+    if isinstance(categories, str) or not categories:
+        raise ValueError(f"categories must be a list of names, got {categories!r}")
+    there = {row["category"] for row in rows}
+    missing = [category for category in categories if category not in there]
+    if missing:
+        raise ValueError(f"no row is of the category {missing[0]!r}; there are {', '.join(sorted(there))}")
+    return [row for row in rows if row["category"] in categories]
 
 
 def is_list(value: Any) -> bool:

@@ -22,10 +22,10 @@ from llm_envs.tasks.tool_use.episode import (
     read_message,
     visible_functions,
 )
+from llm_envs.tasks.tool_use.fields import of_categories
 from llm_envs.tasks.tool_use.matching import check_arguments
 from llm_envs.tasks.tool_use.multiturn_rows import sources
 from llm_envs.tasks.tool_use.own_apis import OWN
-from llm_envs.tasks.tool_use.parallel import of_categories
 from llm_envs.tasks.tool_use.simulators import api_functions
 from llm_envs.types import AgentID, Item, State
 

@@ -14,6 +14,7 @@ from llm_envs.tasks.options import checked_choice
 from llm_envs.tasks.sources import Source, split_rows
 from llm_envs.tasks.tool_use import flat_scoring
 from llm_envs.tasks.tool_use.calls import Call, parse_calls, render_call
+from llm_envs.tasks.tool_use.fields import of_categories
 from llm_envs.tasks.tool_use.matching import Gold, Schema, call_key, compare, gold_call
 from llm_envs.tasks.tool_use.parallel_rows import sources
 from llm_envs.types import AgentID, Item
@@ -107,23 +108,6 @@ def task(
         reward=reward,
         reference=Reference(len(names), scoring),
     )
-
-
-def of_categories(rows: Sequence[Item], categories: Sequence[str] | None) -> list[Item]:
-    """The rows of these categories, all for None.
-
-    Raises:
-        ValueError: if a category has none.
-    """
-    if categories is None:
-        return list(rows)
-    if isinstance(categories, str) or not categories:
-        raise ValueError(f"categories must be a list of names, got {categories!r}")
-    there = {row["category"] for row in rows}
-    missing = [category for category in categories if category not in there]
-    if missing:
-        raise ValueError(f"no row is of the category {missing[0]!r}; there are {', '.join(sorted(there))}")
-    return [row for row in rows if row["category"] in categories]
 
 
 def _all_ordered(rows: Sequence[Item]) -> bool:
