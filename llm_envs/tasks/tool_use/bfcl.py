@@ -59,7 +59,8 @@ def functions(api: str) -> tuple[Mapping[str, Any], ...]:
         ImportError: without the package.
         ValueError: for another class.
     """
-    file = data_folder() / "multi_turn_func_doc" / f"{_module_name(api)}.json"
+    name = _module_name(api)  # first: what is no class of the package is not to be looked for by installing it
+    file = data_folder() / "multi_turn_func_doc" / f"{name}.json"
     return tuple({key: value for key, value in doc.items() if key != "response"} for doc in _lines(file))
 
 
