@@ -37,6 +37,7 @@ def names(text):
     return kept, source.problem is None
 
 
+DOCUMENTED = 'def aux(x):\n    """Give it back.\n\n    ```python\n    aux(1)\n    ```\n    """\n    return x\n'
 CODE = "import math\n\ndef aux(x):\n    return math.sqrt(x)\n"
 
 
@@ -85,6 +86,8 @@ CODE = "import math\n\ndef aux(x):\n    return math.sqrt(x)\n"
         (f"{CODE}```\nUse it so:\ndef main(): ...\n", ["math", "aux"], True),
         (textwrap.indent(CODE, "   "), ["math", "aux"], True),
         (f"1. So:\n\n   ```python\n{textwrap.indent(CODE, '   ')}   ```\n", ["math", "aux"], True),
+        (DOCUMENTED, ["aux"], True),
+        (f"So:\n```python\n{DOCUMENTED}```\nThat is it.", ["aux"], True),
         ("(" * 5000, [], False),
         ("-" * 100_000 + "1", [], False),
         ("x = " + "+".join(["1"] * 20_000), [], False),

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from llm_envs.tasks.fences import fenced_text
+
 Cell: TypeAlias = tuple[int, int, int]
 """x, y, z; y is the height."""
 
@@ -16,7 +18,7 @@ class Place:
     """Put one block at every cell of a box; air takes blocks away.
 
     Attributes:
-        line: number of the line, from 1.
+        line: number of the line among those that are read, from 1.
         text: the line.
         low: the box's corner with the smallest coordinates.
         high: the one with the largest, still in the box.
@@ -55,7 +57,7 @@ class Rejected:
 
 Command: TypeAlias = Place | Kill
 
-_FENCED = re.compile(r"```[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_COMMAND = re.compile(r"\s*(?:(?:[-*•]|[0-9]{1,4}[.)])\s+)?`*/?(?:minecraft:)?(?:setblock|fill|kill)\b", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*•]|[0-9]{1,4}[.)])\s+")
 _WHOLE = re.compile(r"-?[0-9]{1,9}")
 
@@ -70,15 +72,14 @@ SYNTAX = {
 def read_commands(text: str, verbs: tuple[str, ...]) -> Iterator[Command | Rejected]:
     """Each line that is not empty as a command or a rejection, in order.
 
-    If the text has a fenced block (```), only the first one is read; it may lack its end. Bullets and numbers of lists in front of
-    a command are dropped, backticks around it and the slash are optional, and letters may be of any case.
+    Of a text with fenced blocks these are read (`fences`). Bullets and numbers of lists in front of a command are dropped,
+    backticks around it and the slash are optional, and letters may be of any case.
 
     Args:
         text: a completion.
         verbs: the commands there are, out of `SYNTAX`.
     """
-    fenced = _FENCED.search(text)
-    for number, line in enumerate((fenced.group(1) if fenced else text).split("\n"), start=1):
+    for number, line in enumerate(fenced_text(text, _COMMAND).split("\n"), start=1):
         stripped = line.strip()
         if stripped:
             yield _read(number, stripped, verbs)

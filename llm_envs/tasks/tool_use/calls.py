@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# A block that is not closed reaches to the end.
-_FENCED = re.compile(r"```(?:[\w+-]*[ \t]*\n)?(.*?)```|```[\w+-]*[ \t]*\n(.*)\Z", re.DOTALL)
-_ITEM = re.compile(r"\s*(?:[-*+•]\s+)?(?:\d{1,3}\s*[:.)]\s*)?(?=\S)")
+from llm_envs.tasks.fences import fenced_text
+
+_MARKER = r"\s*(?:[-*+•]\s+)?(?:\d{1,3}\s*[:.)]\s*)?"
+_ITEM = re.compile(rf"{_MARKER}(?=\S)")
+_LINE_OF_CALLS = re.compile(rf"{_MARKER}`?(?:[\[({{]|[^\W\d][\w.]*\s*\()")
 # Anything else is not given to Python's parser, which warns about some texts that are no program.
 _CALL_LIKE = re.compile(r"[\[(]?\s*[^\W\d][\w.]*\s*\(")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -62,10 +64,10 @@ class NoCallError(ValueError):
 def parse_calls(text: str, parameters: Mapping[str, Sequence[str]] | None = None) -> Parsed:
     """The calls in a text. Nothing is evaluated, and anything that is not wholly a call is rejected, not guessed at.
 
-    Read are, if there are fenced blocks only those: JSON objects `{"name": …, "arguments": {…}}` (or `"parameters"`) or
-    `{name: {…}}`, alone, in a list or one a line; and Python calls `name(key=value, …)`, alone, in a list, or one a line. Values
-    are literals; a bare word is its own text, as in the benchmark. Bullets and numbers in front of a line are dropped.
-    An empty text, `[]` and `none` are no calls.
+    Read are, of a text with fenced blocks only in these (`fences`): JSON objects `{"name": …, "arguments": {…}}` (or
+    `"parameters"`) or `{name: {…}}`, alone, in a list or one a line; and Python calls `name(key=value, …)`, alone, in a list, or
+    one a line. Values are literals; a bare word is its own text, as in the benchmark. Bullets and numbers in front of a line and
+    backticks around it are dropped. An empty text, `[]` and `none` are no calls.
 
     Args:
         text: of the completion.
@@ -83,7 +85,7 @@ def parse_calls(text: str, parameters: Mapping[str, Sequence[str]] | None = None
     calls: list[Call] = []
     rejected: list[str] = []
     for line in filter(None, (line.strip() for line in body.splitlines())):
-        piece = _ITEM.sub("", line, count=1)
+        piece = _ITEM.sub("", line, count=1).strip("`")
         found = _all_of(_json_calls, [piece], order)
         found = _all_of(_python_calls, [piece], order) if found is None else found
         calls.extend(found or ())
@@ -93,9 +95,13 @@ def parse_calls(text: str, parameters: Mapping[str, Sequence[str]] | None = None
 
 
 def body_of(text: str) -> str:
-    """The text that is read: what stands in fenced blocks if there are any, without blanks around it."""
-    blocks = ["".join(block) for block in _FENCED.findall(text)]
-    return ("\n".join(blocks) if blocks else text).strip()
+    """The text that is read, without blanks around it: what stands in fenced blocks (`fences`), or else all of it.
+
+    A text that is calls as it stands is read as it is: fences in it are in texts that it hands on.
+    """
+    if any(fence in text for fence in ("```", "~~~")) and _all_of(_python_calls, [text.strip()], {}) is not None:
+        return text.strip()
+    return fenced_text(text, _LINE_OF_CALLS).strip()
 
 
 def _all_of(read: Any, texts: Iterable[str], order: Mapping[str, Sequence[str]]) -> list[Call] | None:

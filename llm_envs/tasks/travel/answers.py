@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from llm_envs.tasks.fences import fenced_text
 from llm_envs.tasks.travel.team import SLOT_FIELDS, Slot, Team
 from llm_envs.tasks.travel.trips import fold
 
-_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+_LIST = re.compile(r"\s*\[")
 
 EMPTY = ("", "-")
 """Values that say there is nothing in a slot."""
@@ -33,16 +34,15 @@ class Answer:
 def read_answer(text: str, days: int, most: int) -> Answer:
     """The slots in the text, which must be a JSON list of `{"day": …, "field": …, "value": …}` and nothing else.
 
-    It may stand in a fence; of a text with one fenced block only the block is read. An empty value is "-" or "".
+    Of a text with fenced blocks these are read (`fences`). An empty value is "-" or "".
 
     Args:
         text: of one agent.
         days: of the trip.
         most: slots that the answer may have, empty ones included. With more it is rejected.
     """
-    blocks = _FENCED.findall(text)
     try:
-        entries = json.loads(blocks[0] if len(blocks) == 1 else text)
+        entries = json.loads(fenced_text(text, _LIST))
     except (ValueError, RecursionError):
         return Answer(problem="is no JSON")
     if not isinstance(entries, list):
