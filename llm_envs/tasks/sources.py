@@ -13,7 +13,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from llm_envs.types import Item
 
-Source: TypeAlias = Literal["builtin", "package", "path", "hub"]
+Source: TypeAlias = Literal["builtin", "path", "hub"]
+"""Where the rows of a family come from that no package has."""
+
+PackageSource: TypeAlias = Literal["builtin", "package", "path", "hub"]
+"""Where the rows of a family come from that a package has too."""
 
 EVAL_SHARE = 0.25
 """Share of rows for evaluation where nothing else is said."""
@@ -57,11 +61,16 @@ class Sources:
     hub: HubData | None = None
     convert: Callable[[Item], Item] | None = None
 
-    def rows(self, source: Source, path: str | None = None) -> list[Item]:
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The sources there are."""
+        return get_args(Source if self.package is None else PackageSource)
+
+    def rows(self, source: PackageSource, path: str | None = None) -> list[Item]:
         """All rows, in order; none is left out.
 
         Args:
-            source: which of the four.
+            source: one of the `choices`.
             path: of the file or folder (`read_rows`) for `path`; for `hub` another data set, `owner/name` for all rows of its split
                 `train`, `owner/name:split` for another one; for the others None.
 
@@ -69,8 +78,8 @@ class Sources:
             ValueError: for a source there is none of, a path too many or too few, no rows, or a row without a field.
             ImportError, OSError: from reading.
         """
-        if source not in get_args(Source):
-            raise ValueError(f"source must be one of {', '.join(get_args(Source))}, got {source!r}")
+        if source not in self.choices:
+            raise ValueError(f"{self.family}: source must be one of {', '.join(self.choices)}, got {source!r}")
         if path is not None and source in ("builtin", "package"):
             raise ValueError(f"path={path!r} goes with source='path' or source='hub', not with source={source!r}")
         where = f"{self.family}, source {source!r}" + ("" if path is None else f", {path}")
@@ -79,22 +88,20 @@ class Sources:
             raise ValueError(f"{where}: no rows")
         return [self._checked(row, f"{where}, row {index}", source) for index, row in enumerate(read)]
 
-    def _read(self, source: Source, path: str | None) -> Iterable[Item]:
+    def _read(self, source: PackageSource, path: str | None) -> Iterable[Item]:
         if source == "builtin":
             return self.builtin()
         if source == "path":
             if path is None:
                 raise ValueError(f"{self.family}: source='path' needs path, a file or folder of rows")
             return read_rows(path)
-        if source == "package":
-            if self.package is None:
-                raise ValueError(f"{self.family}: no package has its rows; sources are builtin, path and hub")
+        if source == "package" and self.package is not None:
             return self.package()
         if self.hub is None and path is None:
             raise ValueError(f"{self.family}: source='hub' needs path, the name of a data set on the hub")
         return _hub_rows(self.hub if path is None and self.hub is not None else _named(str(path)))
 
-    def _checked(self, row: Item, where: str, source: Source) -> Item:
+    def _checked(self, row: Item, where: str, source: PackageSource) -> Item:
         if not isinstance(row, Mapping):
             raise ValueError(f"{where}: expected a mapping, got {type(row).__name__}: {row!r:.200}")
         if self.convert is not None and source != "builtin":

@@ -86,7 +86,7 @@ def test_careless_teams():
         ({"known_faults": "fix"}, "known_faults must be one of keep, skip, got 'fix'"),
         ({"feedback": "loud"}, "feedback must be one of plain, passed"),
         ({"feedback": "expert_edits"}, "needs an expert"),
-        ({"source": "package"}, "no package has its rows"),
+        ({"source": "package"}, "source must be one of builtin, path, hub, got 'package'"),
         ({"eval_ids": ["builtin-classeval/3"], "eval_share": 0.5}, "give eval_ids or eval_share, not both"),
         (
             {"agents": 9},

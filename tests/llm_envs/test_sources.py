@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import llm_envs
 from llm_envs.tasks.sources import HubData, Sources, read_rows, split_rows
 
 ROWS = [{"id": "a", "prompt": "one\u2028line"}, {"id": "b", "prompt": "two"}, {"id": "c", "prompt": "three"}]
@@ -88,16 +91,33 @@ def test_a_file_that_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("source", "path", "message"),
     [
-        ("cloud", None, "source must be one of builtin, package, path, hub, got 'cloud'"),
+        ("cloud", None, "sums: source must be one of builtin, path, hub, got 'cloud'"),
         ("builtin", "x.json", "path='x.json' goes with source='path'"),
         ("path", None, "source='path' needs path"),
-        ("package", None, "no package has its rows"),
+        ("package", None, "sums: source must be one of builtin, path, hub, got 'package'"),
         ("hub", None, "needs path, the name of a data set"),
     ],
 )
 def test_sources_that_do_not_fit(source, path, message):
     with pytest.raises(ValueError, match=message):
         sources().rows(source, path)
+
+
+def test_a_package_is_a_choice_where_there_is_one():
+    assert sources().choices == ("builtin", "path", "hub")
+    assert sources(package=lambda: ROWS).choices == ("builtin", "package", "path", "hub")
+    assert sources(package=lambda: ROWS).rows("package") == ROWS
+
+
+@pytest.mark.parametrize("id", [id for id in llm_envs.list_envs() if "source" in llm_envs.spec(id).options()])
+def test_families_offer_the_sources_that_they_have(id):
+    """What `llm-marl envs` lists is what the task takes; anything else is refused before a row is read."""
+    offered = get_args(get_type_hints(llm_envs.spec(id).load())["source"])
+    with pytest.raises(ValueError, match=re.escape(f"{id}: source must be one of {', '.join(offered)}, got 'cloud'")):
+        llm_envs.make(id, source="cloud")
+    if "package" not in offered:
+        with pytest.raises(ValueError, match="got 'package'"):
+            llm_envs.make(id, source="package")
 
 
 def test_rows_are_converted_and_checked():

@@ -754,7 +754,7 @@ def test_the_task_keeps_every_rule(folder, options):
         ({"restaurants": 2}, "restaurants must be a whole number from 3 to 60"),
         ({"spare_cities": 3}, "spare_cities must be at most 2, got 3"),
         ({"margin": -0.1}, "margin must be a number of at least 0, got -0.1"),
-        ({"source": "package"}, "no package has its rows"),
+        ({"source": "package"}, "source must be one of builtin, path, hub, got 'package'"),
         ({"path": "x"}, "path='x' goes with"),
     ],
 )

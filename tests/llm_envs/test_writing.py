@@ -161,7 +161,7 @@ def test_names_of_agents(name):
         ({"num_turns": 0}, "num_turns must be a whole number of at least 1, got 0"),
         ({"eval_ids": ["x"], "eval_share": 0.5}, "give eval_ids or eval_share, not both"),
         ({"eval_ids": ["nobody"]}, "eval_ids names 'nobody'"),
-        ({"source": "package"}, "no package has its rows"),
+        ({"source": "package"}, "source must be one of builtin, path, hub, got 'package'"),
         ({"source": "path"}, "needs path"),
         ({"path": "rows.jsonl"}, "goes with source='path'"),
     ],

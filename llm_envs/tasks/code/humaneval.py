@@ -12,7 +12,7 @@ from llm_envs.tasks.code.experts import Expert
 from llm_envs.tasks.code.options import Mode
 from llm_envs.tasks.code.problems import FIELDS
 from llm_envs.tasks.rows import bundled_rows
-from llm_envs.tasks.sources import HubData, Source, Sources, read_rows
+from llm_envs.tasks.sources import HubData, PackageSource, Sources, read_rows
 from llm_envs.types import Item
 
 EVALUATION = tuple(f"HumanEval/{number}" for number in range(32))
@@ -21,7 +21,7 @@ EVALUATION = tuple(f"HumanEval/{number}" for number in range(32))
 
 def task(
     *,
-    source: Source = "builtin",
+    source: PackageSource = "builtin",
     path: str | None = None,
     eval_ids: Sequence[str] | None = None,
     eval_share: float | None = None,

@@ -11,7 +11,7 @@ from typing import get_args
 from llm_envs.rewards import terms
 from llm_envs.task import Task, agent_names
 from llm_envs.tasks.options import checked_choice, checked_count
-from llm_envs.tasks.sources import Source, split_rows
+from llm_envs.tasks.sources import PackageSource, split_rows
 from llm_envs.tasks.tool_use.episode import (
     AfterFailure,
     FewerClasses,
@@ -44,7 +44,7 @@ def task(
     after_failure: AfterFailure = "continue",
     max_response: int = 2000,
     apis: Mapping[str, type] | None = None,
-    source: Source = "builtin",
+    source: PackageSource = "builtin",
     path: str | None = None,
     categories: Sequence[str] | None = None,
     eval_ids: Sequence[str] | None = None,

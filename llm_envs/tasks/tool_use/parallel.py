@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 from llm_envs.rewards import terms
 from llm_envs.task import Task, agent_names
 from llm_envs.tasks.options import checked_choice
-from llm_envs.tasks.sources import Source, split_rows
+from llm_envs.tasks.sources import PackageSource, split_rows
 from llm_envs.tasks.tool_use import flat_scoring
 from llm_envs.tasks.tool_use.calls import Call, parse_calls, render_call
 from llm_envs.tasks.tool_use.fields import of_categories
@@ -32,7 +32,7 @@ def task(
     role_mode: RoleMode = "self_select",
     scoring: Scoring = "official",
     even_split: float = 0.0,
-    source: Source = "builtin",
+    source: PackageSource = "builtin",
     path: str | None = None,
     categories: Sequence[str] | None = None,
     eval_ids: Sequence[str] | None = None,
