@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import llm_envs
-from llm_envs.tasks.travel.rows import Generated, generated_rows
+from llm_envs.tasks.travel.generated import Generated, generated_rows
 from llm_envs.tasks.travel.world import Size, build_world
 
 

@@ -30,8 +30,8 @@ _BUILT_IN: dict[str, str] = {
     "matching-v0": "llm_envs.tasks.matching:task",
     "split-v0": "llm_envs.tasks.split:task",
     "length-ratio-v0": "llm_envs.tasks.length_ratio:task",
-    "bfcl-parallel-v0": "llm_envs.tasks.tool_use.parallel:task",
-    "bfcl-multiturn-v0": "llm_envs.tasks.tool_use.multiturn:task",
+    "bfcl-parallel-v0": "llm_envs.tasks.tool_use.bfcl_parallel:task",
+    "bfcl-multiturn-v0": "llm_envs.tasks.tool_use.bfcl_multiturn:task",
     "strbuild-v0": "llm_envs.tasks.building.strbuild:task",
     "housebuild-v0": "llm_envs.tasks.building.housebuild:task",
     "tldr-v0": "llm_envs.tasks.writing.tldr:task",
@@ -39,7 +39,7 @@ _BUILT_IN: dict[str, str] = {
     "humaneval-v0": "llm_envs.tasks.code.humaneval:task",
     "coophumaneval-v0": "llm_envs.tasks.code.coophumaneval:task",
     "mbpp-v0": "llm_envs.tasks.code.mbpp:task",
-    "travel-v0": "llm_envs.tasks.travel.planning:task",
+    "travel-v0": "llm_envs.tasks.travel.travel:task",
     "classeval-v0": "llm_envs.tasks.classeval.family:task",
 }
 

@@ -1,1 +1,1 @@
-"""The task families that come with the package, one module each: `task(...)` gives a `Task`, `llm_envs.make(id, ...)` its env."""
+"""The task families that come with the package: the module called like an id, without its version, has the id's `task(...)`."""

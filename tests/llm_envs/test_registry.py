@@ -64,6 +64,11 @@ def test_built_in_envs_are_listed_and_made():
     assert make("split-v0", render_mode="ansi").render_mode == "ansi"
 
 
+@pytest.mark.parametrize("id", [id for id in list_envs() if spec(id).source == "llm_envs" and id != "classeval-v0"])
+def test_the_module_of_a_task_is_called_like_its_id(id):
+    assert spec(id).load().__module__.rpartition(".")[2] == id.removesuffix("-v0").replace("-", "_")
+
+
 def test_listing_imports_no_task():
     code = "import sys, llm_envs.registry as r; r.list_envs(); print([m for m in sys.modules if m.startswith('llm_envs.tasks')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 import llm_envs
 from llm_envs.env import TaskEnv
-from llm_envs.tasks.tool_use import bfcl, flat_scoring
+from llm_envs.tasks.tool_use import bfcl
+from llm_envs.tasks.tool_use.bfcl_parallel import evenness, judge_official, task
 from llm_envs.tasks.tool_use.calls import Call, Parsed, parse_calls, render_call
 from llm_envs.tasks.tool_use.matching import arguments_right, call_fits, call_key, compare, f1, gold_call, standard, value_fits
-from llm_envs.tasks.tool_use.parallel import evenness, judge_official, task
 from llm_envs.tasks.tool_use.parallel_rows import parallel_row
+from llm_envs.tasks.tool_use.reference_scoring import similarity
 from llm_envs.testing import audit_rewards
 
 LAMP = {
@@ -367,6 +368,18 @@ def test_reference_native_penalties_by_hand():
     assert reward == pytest.approx(0.05 + 0.25 + 0.35 + 0.10 + 0.20 - 0.20 - 0.05)
 
 
+def test_the_reference_formulas_declare_what_can_be_earned(tmp_path):
+    """So the audit misses nothing on the bundled rows, whose gold calls earn it."""
+    env = llm_envs.make("bfcl-parallel-v0", scoring="reference")
+    assert env.reward_range == (-0.4, pytest.approx(1.10))
+    audit = audit_rewards(env, episodes_per_row=1)
+    assert audit["reference"].min == pytest.approx(1.10) and not [one for one in audit.warnings if "declared" in one]
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(FLAT))
+    flat = llm_envs.make("bfcl-parallel-v0", scoring="reference", source="path", path=str(path))
+    assert flat.reward_range == (-0.4, pytest.approx(1.20))
+
+
 FLAT = [{**ROW, "id": f"r{i}", "ordered": True} for i in range(2)]
 
 
@@ -384,12 +397,12 @@ def test_reference_flat_by_hand(tmp_path):
 
 
 def test_reference_values():
-    assert flat_scoring.similarity(Call("f", {"a": " Two  words"}), {"f": {"a": ["two words"]}}) == 1.0
-    assert flat_scoring.similarity(Call("f", {"a": "two-words"}), {"f": {"a": ["two words"]}}) == 0.0  # the benchmark ignores "-"
-    assert flat_scoring.similarity(Call("f", {"a": 1.0000001}), {"f": {"a": [1]}}) == 1.0
-    assert flat_scoring.similarity(Call("f", {"a": 1}), {"f": {}}) == 0.7
-    assert flat_scoring.similarity(Call("f", {"a": 1, "b": 1}), {"f": {"a": [1]}}) == 0.5
-    assert flat_scoring.similarity(Call("f", {"a": {"k": 1}}), {"f": {"a": [{"k": [1, 2]}]}}) == 1.0
+    assert similarity(Call("f", {"a": " Two  words"}), {"f": {"a": ["two words"]}}) == 1.0
+    assert similarity(Call("f", {"a": "two-words"}), {"f": {"a": ["two words"]}}) == 0.0  # the benchmark ignores "-"
+    assert similarity(Call("f", {"a": 1.0000001}), {"f": {"a": [1]}}) == 1.0
+    assert similarity(Call("f", {"a": 1}), {"f": {}}) == 0.7
+    assert similarity(Call("f", {"a": 1, "b": 1}), {"f": {"a": [1]}}) == 0.5
+    assert similarity(Call("f", {"a": {"k": 1}}), {"f": {"a": [{"k": [1, 2]}]}}) == 1.0
 
 
 # ---- rows and options ----

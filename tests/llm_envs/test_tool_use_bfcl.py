@@ -18,13 +18,14 @@ pytest.importorskip("bfcl_eval")
 pytest.importorskip("mpmath")
 
 from llm_envs.env import TaskEnv
-from llm_envs.tasks.tool_use import bfcl, flat_scoring, multiturn, parallel
+from llm_envs.tasks.tool_use import bfcl, bfcl_multiturn, bfcl_parallel
 from llm_envs.tasks.tool_use.calls import Call, render_call
 from llm_envs.tasks.tool_use.episode import gold_call as read_gold
 from llm_envs.tasks.tool_use.episode import progress
 from llm_envs.tasks.tool_use.matching import compare, gold_call
 from llm_envs.tasks.tool_use.multiturn_rows import multiturn_row
 from llm_envs.tasks.tool_use.parallel_rows import FLAT_CATEGORIES
+from llm_envs.tasks.tool_use.reference_scoring import FORMULAS, total
 from llm_envs.tasks.tool_use.simulators import World
 
 SHARE = {"fewer_classes": "share"}
@@ -36,8 +37,8 @@ def all_rows(task):
 
 # ---- parallel calls ----
 
-PARALLEL = parallel.task(source="package", categories=bfcl.PARALLEL)
-FLAT = parallel.task(source="package", categories=FLAT_CATEGORIES)
+PARALLEL = bfcl_parallel.task(source="package", categories=bfcl.PARALLEL)
+FLAT = bfcl_parallel.task(source="package", categories=FLAT_CATEGORIES)
 
 
 def test_numbers_of_rows():
@@ -49,25 +50,24 @@ def test_numbers_of_rows():
         "live_parallel_multiple": 24,
     }
     assert Counter(row["category"] for row in all_rows(FLAT)) == {"multi_turn_base": 257, "multi_turn_long_context": 257}
-    assert len(all_rows(parallel.task(source="package"))) == 400
+    assert len(all_rows(bfcl_parallel.task(source="package"))) == 400
 
 
 @pytest.mark.parametrize("made", [PARALLEL, FLAT], ids=["parallel", "flat"])
 def test_gold_calls_score_full_marks_on_all_rows(made):
     for index, row in enumerate(all_rows(made)):
-        terms = parallel.judge_official(parallel.Reference(1 + index % 3, "official")(row), row)
+        terms = bfcl_parallel.judge_official(bfcl_parallel.Reference(1 + index % 3, "official")(row), row)
         assert terms["names"] == terms["arguments"] == terms["solved"] == terms["first_fit"] == terms["format"] == 1.0, row["id"]
 
 
 def test_gold_calls_earn_the_reference_systems_maximum():
     """All but two rows whose gold calls are taken for doubles there: `AA`, `Aa` and `aa`, and calls that are wanted twice."""
     for made, kind, best in ((PARALLEL, "native", 1.10), (FLAT, "flat", 1.20)):
-        factors = flat_scoring.NATIVE if kind == "native" else flat_scoring.FLAT
-        score = flat_scoring.native_terms if kind == "native" else flat_scoring.flat_terms
+        formula = FORMULAS[kind]
         less = []
         for row in all_rows(made):
-            team = parallel.team_calls(parallel.Reference(2, "reference")(row), row["function"])
-            if flat_scoring.total(score(team.own, row["ground_truth"]), factors) < best - 1e-9:
+            team = bfcl_parallel.team_calls(bfcl_parallel.Reference(2, "reference")(row), row["function"])
+            if total(formula.terms(team.own, row["ground_truth"]), formula.factors) < best - 1e-9:
                 less.append(row["id"])
         assert sorted(less) == (["parallel_116", "parallel_158"] if kind == "native" else [])
 
@@ -171,7 +171,7 @@ def replay(made, rows):
 
 def test_some_gold_trajectories_of_each_category_earn_everything():
     for category in bfcl.MULTI_TURN:
-        made = multiturn.task(source="package", categories=[category], **SHARE)
+        made = bfcl_multiturn.task(source="package", categories=[category], **SHARE)
         assert len(all_rows(made)) == 200
         assert {(earned, solved) for _, earned, solved in replay(made, all_rows(made)[::25])} == {(1.0, 1.0)}
 
@@ -181,7 +181,7 @@ def test_some_gold_trajectories_of_each_category_earn_everything():
 @pytest.mark.parametrize("category", bfcl.MULTI_TURN)
 @pytest.mark.filterwarnings("ignore:bfcl-multiturn-v0. 65 of 200")
 def test_all_gold_trajectories_earn_everything(category, options):
-    made = multiturn.task(source="package", categories=[category], **options)
+    made = bfcl_multiturn.task(source="package", categories=[category], **options)
     rows = all_rows(made)
     assert len(rows) == (200 if options else 135)
     assert [found for found in replay(made, rows) if found[1:] != (1.0, 1.0)] == []
@@ -217,7 +217,7 @@ def spoiled(rng, row):
 
 
 def check_against_the_benchmark(rows, seed):
-    made = multiturn.task(source="package", agents=1)
+    made = bfcl_multiturn.task(source="package", agents=1)
     setting, rng, seen = made.reward.function.setting, random.Random(seed), Counter()
     for row in rows:
         turns = spoiled(rng, row)
@@ -228,13 +228,13 @@ def check_against_the_benchmark(rows, seed):
 
 
 def test_our_verdicts_on_turns_are_the_benchmarks():
-    check_against_the_benchmark(all_rows(multiturn.task(source="package", agents=1))[::5], seed=0)
+    check_against_the_benchmark(all_rows(bfcl_multiturn.task(source="package", agents=1))[::5], seed=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_our_verdicts_on_all_episodes_are_the_benchmarks(seed):
-    check_against_the_benchmark(all_rows(multiturn.task(source="package", agents=1)), seed)
+    check_against_the_benchmark(all_rows(bfcl_multiturn.task(source="package", agents=1)), seed)
 
 
 # ---- simulators ----

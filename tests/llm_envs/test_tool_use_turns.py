@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import llm_envs
 from llm_envs.env import TaskEnv
+from llm_envs.tasks.tool_use.bfcl_multiturn import task
 from llm_envs.tasks.tool_use.calls import Call
 from llm_envs.tasks.tool_use.episode import MAX_CALLS, Message, progress, read_message
-from llm_envs.tasks.tool_use.multiturn import task
 from llm_envs.tasks.tool_use.multiturn_rows import multiturn_row
 from llm_envs.tasks.tool_use.own_apis import LibraryDesk, Planner, describe_class
 from llm_envs.tasks.tool_use.simulators import World

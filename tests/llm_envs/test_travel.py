@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_envs.env import TaskEnv
-from llm_envs.tasks.travel import planning
+from llm_envs.tasks.travel import travel
 from llm_envs.tasks.travel.answers import merge, read_answer, write_answer
 from llm_envs.tasks.travel.checks import COMMON_SENSE, HARD, check_plan
 from llm_envs.tasks.travel.itinerary import read_days, total_cost
@@ -155,11 +155,11 @@ def test_names_of_agents_and_teams_that_cannot_be():
     with pytest.raises(ValueError, match="the first 1 plan logistics, the others experience; 'experience_0' is number 1"):
         team_of(["experience_0", "logistics_0"], "partitioned_roles")
     with pytest.raises(ValueError, match="10 agents cannot share current_city, transportation, accommodation of 3 days"):
-        planning.task(agents=20)
+        travel.task(agents=20)
     with pytest.raises(ValueError, match="agents must be at least 1, got 0"):
-        planning.task(agents=0)
+        travel.task(agents=0)
     with pytest.raises(ValueError, match="agents must be at least 1, got True"):
-        planning.task(agents=True)
+        travel.task(agents=True)
 
 
 # ---- answers ----
@@ -482,7 +482,7 @@ def test_empty_and_constant_answers_earn_nothing(text, role_mode):
 
 
 def test_a_copied_prompt_earns_nothing():
-    task = planning.task(hints=True)
+    task = travel.task(hints=True)
     env = TaskEnv(task)
     state = env.initial(task.items[0], (0,), 0)
     (transition,) = env.branch(state, [dict(state.observations)])
@@ -523,7 +523,7 @@ def folder(tmp_path):
 
 
 def task(folder, **options):
-    return planning.task(source="path", path=folder, eval_ids=["other"], **options)
+    return travel.task(source="path", path=folder, eval_ids=["other"], **options)
 
 
 def play(task, *joints):
@@ -760,7 +760,7 @@ def test_the_task_keeps_every_rule(folder, options):
 )
 def test_options_that_cannot_be(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        planning.task(**options)
+        travel.task(**options)
 
 
 @pytest.mark.parametrize(
@@ -788,7 +788,7 @@ def test_rows_that_cannot_be(tmp_path, changes, message):
     file = tmp_path / "rows.json"
     file.write_text(json.dumps([ROW, row(id="other", **changes)]))
     with pytest.raises(ValueError, match=message) as error:
-        planning.task(source="path", path=str(file))
+        travel.task(source="path", path=str(file))
     assert "row 1" in str(error.value)
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import llm_envs
-from llm_envs.tasks.travel import planning
+from llm_envs.tasks.travel import travel
 from llm_envs.tasks.travel.answers import write_answer
 from llm_envs.tasks.travel.checks import COMMON_SENSE, check_plan, wished
+from llm_envs.tasks.travel.generated import CITIES, Generated, generated_rows, rows_in
 from llm_envs.tasks.travel.itinerary import read_days, total_cost
 from llm_envs.tasks.travel.judge import Judge
-from llm_envs.tasks.travel.rows import CITIES, Generated, generated_rows, rows_in
 from llm_envs.tasks.travel.solver import cheapest_plan
 from llm_envs.tasks.travel.team import MEALS, team_of
 from llm_envs.tasks.travel.trips import HOUSE_RULES, LEVELS, ROOM_TYPES, fold_city, read_trip
@@ -214,7 +214,7 @@ def test_wishes_by_level():
 
 def test_training_and_evaluation_rows_are_apart():
     """Other requests, other worlds: even a room or a flight that has the same name has another price or rule."""
-    task = planning.task(train_rows=40, eval_rows=20)
+    task = travel.task(train_rows=40, eval_rows=20)
     queries = [row["query"] for row in (*task.items, *task.eval_items)]
     assert len(set(queries)) == 60
     for kind in ("flights", "rooms", "restaurants"):
@@ -274,13 +274,13 @@ def test_drives_are_by_the_kilometre():
 
 
 def test_sizes_make_the_catalogue():
-    (row,) = planning.task(train_rows=1, eval_rows=1, days=[5], levels=["hard"], rooms=4, restaurants=9, sights=2).items
+    (row,) = travel.task(train_rows=1, eval_rows=1, days=[5], levels=["hard"], rooms=4, restaurants=9, sights=2).items
     assert {kind: len(row["catalogue"][kind]) for kind in ("rooms", "restaurants", "sights")} == {
         "rooms": 8,
         "restaurants": 18,
         "sights": 4,
     }
-    (wider,) = planning.task(train_rows=1, eval_rows=1, days=[5], levels=["hard"], spare_cities=2).items
+    (wider,) = travel.task(train_rows=1, eval_rows=1, days=[5], levels=["hard"], spare_cities=2).items
     assert len({fold_city(one["city"]) for one in wider["catalogue"]["rooms"]}) == 4
     assert len(read_trip(wider).visitable) == 4
     assert wider["visiting_city_number"] == 2
@@ -307,7 +307,7 @@ def test_prompts_of_bundled_rows_say_no_rules():
 @pytest.mark.parametrize("role_mode", ["partitioned_roles", "soft_roles", "same_prompt"])
 @pytest.mark.parametrize("agents", [1, 2, 3, 7, 12])
 def test_the_reference_earns_1_for_every_team(agents, role_mode):
-    task = planning.task(agents=agents, role_mode=role_mode, train_rows=9, eval_rows=1)
+    task = travel.task(agents=agents, role_mode=role_mode, train_rows=9, eval_rows=1)
     env = llm_envs.TaskEnv(task)
     for item in task.items:
         action = dict(zip(env.possible_agents, task.reference(item), strict=True))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_envs.env import TaskEnv
-from llm_envs.tasks.travel import planning
+from llm_envs.tasks.travel import travel
 from llm_envs.tasks.travel.travelplanner import convert_row, read_reference, read_table
 
 
@@ -157,7 +157,7 @@ def path(request, tmp_path):
 def test_its_rows_are_played(path, monkeypatch, tmp_path):
     """Home goes a taxi only, so there goes a flight; the loft for two nights (a party), three meals for each."""
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    task = planning.task(source="path", path=path, eval_share=0.5)
+    task = travel.task(source="path", path=path, eval_share=0.5)
     assert len(task.items) == len(task.eval_items) == 1
     assert task.items[0]["catalogue"] == CATALOGUE
     env = TaskEnv(task)
@@ -227,7 +227,7 @@ def test_rows_that_cannot_be_read_say_which_and_why(tmp_path, changes, message):
     file = tmp_path / "rows.json"
     file.write_text(json.dumps([HUB_ROW, {**HUB_ROW, **changes}]))
     with pytest.raises(ValueError, match=message) as error:
-        planning.task(source="path", path=str(file))
+        travel.task(source="path", path=str(file))
     assert str(error.value).startswith("travel-v0, source 'path'")
     assert "row 1: " in str(error.value)
 
@@ -246,7 +246,7 @@ def test_a_request_that_cannot_be_met_says_so_where_an_answer_is_wanted(tmp_path
     wish = "{'house rule': None, 'cuisine': ['Mexican'], 'room type': None, 'transportation': None}"
     file = tmp_path / "rows.json"
     file.write_text(json.dumps([{**HUB_ROW, "local_constraint": wish}, HUB_ROW]))
-    task = planning.task(source="path", path=str(file), eval_share=0)
+    task = travel.task(source="path", path=str(file), eval_share=0)
     with pytest.raises(ValueError, match=r"no plan keeps all rules and wishes of the request 'Two go from Arn to Bel\.'"):
         task.reference(task.items[0])
     assert task.eval_items is None

@@ -8,8 +8,8 @@ from functools import partial
 from llm_envs.task import Task
 from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Source, Sources
+from llm_envs.tasks.writing.assembly import Form, ScoringName, WritingOptions, rows_with_ids
 from llm_envs.tasks.writing.feedback import Mode
-from llm_envs.tasks.writing.form import Form, ScoringName, WritingOptions, rows_with_ids
 from llm_envs.tasks.writing.grounding import Target, Targets
 from llm_envs.tasks.writing.levels import GatedLevels, SoftLevels
 from llm_envs.tasks.writing.measures import Window

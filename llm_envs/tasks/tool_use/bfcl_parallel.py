@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -12,11 +12,11 @@ from llm_envs.rewards import terms
 from llm_envs.task import Task, agent_names
 from llm_envs.tasks.options import checked_choice
 from llm_envs.tasks.sources import PackageSource, split_rows
-from llm_envs.tasks.tool_use import flat_scoring
 from llm_envs.tasks.tool_use.calls import Call, parse_calls, render_call
 from llm_envs.tasks.tool_use.fields import of_categories
 from llm_envs.tasks.tool_use.matching import Gold, Schema, call_key, compare, gold_call
 from llm_envs.tasks.tool_use.parallel_rows import sources
+from llm_envs.tasks.tool_use.reference_scoring import FORMULAS, Kind, every_value, total
 from llm_envs.types import AgentID, Item
 
 RoleMode: TypeAlias = Literal["self_select", "same_prompt", "odd_even", "split_by_order"]
@@ -51,10 +51,10 @@ def task(
     makes too, over the gold's number), `idle` (share of agents without a call), `first_fit` (solved by the benchmark's own matching
     of calls, which depends on their order and rarely misses a right answer).
 
-    With `scoring="reference"` a turn earns by the formulas of the reference system (`flat_scoring`): at most 1.10, and 1.20 on
-    flattened multi-turn rows.
+    With `scoring="reference"` a turn earns by the formulas of the reference system (`reference_scoring`): at most 1.10, and 1.20
+    on flattened multi-turn rows.
 
-    Range: [0, 1], shared by the team; [−0.4, 1.2] with `scoring="reference"`. One turn.
+    Range: [0, 1], shared by the team; with `scoring="reference"` [−0.4, 1.1], on flattened rows [−0.4, 1.2]. One turn.
 
     Args:
         agents: their number (`caller_0`, …) or names.
@@ -84,9 +84,8 @@ def task(
     rows = of_categories(sources(categories).rows(source, path), categories)
     train, held = split_rows(rows, "id", eval_ids=eval_ids, eval_share=eval_share)
     if scoring == "reference":
-        kind = "flat" if _all_ordered(rows) else "native"
-        factors = flat_scoring.FLAT if kind == "flat" else flat_scoring.NATIVE
-        reward = terms(ReferenceJudge(kind), **factors, cut=1.0, solved=0.0)
+        kind: Kind = "flat" if _all_ordered(rows) else "native"
+        reward = terms(ReferenceJudge(kind), **FORMULAS[kind].factors, cut=1.0, solved=0.0)
     else:
         reward = terms(
             Judge(),
@@ -223,26 +222,28 @@ def judge_official(texts: Sequence[str], item: Item) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class ReferenceJudge:
-    """The terms of the reference system's formulas. The reward lies in [−0.4, 1.2].
+    """The terms of the reference system's formulas.
 
     Attributes:
-        kind: `native` for parallel rows, `flat` for flattened turns.
+        kind: of the rows.
     """
 
-    reward_range = flat_scoring.LIMITS
+    kind: Kind
 
-    kind: Literal["native", "flat"]
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """Lowest and highest reward: [−0.4, 1.1] for parallel rows, [−0.4, 1.2] for flattened turns."""
+        return FORMULAS[self.kind].reward_range
 
     def __call__(self, *texts: list[str], batch_items: Sequence[Item]) -> list[dict[str, float]]:
         """The terms for each joint response, for the team."""
         return [self._terms(joint, batch_items[0]) for joint in zip(*texts, strict=True)]
 
     def _terms(self, texts: Sequence[str], item: Item) -> dict[str, float]:
-        score: Callable[..., Mapping[str, float]] = flat_scoring.flat_terms if self.kind == "flat" else flat_scoring.native_terms
-        factors = flat_scoring.FLAT if self.kind == "flat" else flat_scoring.NATIVE
-        found = score(team_calls(texts, item["function"]).own, item["ground_truth"])
-        whole = math.fsum(factors[name] * value for name, value in found.items())
-        return {**found, "cut": flat_scoring.total(found, factors) - whole, "solved": judge_official(texts, item)["solved"]}
+        formula = FORMULAS[self.kind]
+        found = formula.terms(team_calls(texts, item["function"]).own, item["ground_truth"])
+        whole = math.fsum(formula.factors[name] * value for name, value in found.items())
+        return {**found, "cut": total(found, formula.factors) - whole, "solved": judge_official(texts, item)["solved"]}
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ class Reference:
     def __call__(self, item: Item) -> list[str]:
         """One text for each agent."""
         schemas = {function["name"]: function for function in item["function"]}
-        made = flat_scoring.every_value if self.scoring == "reference" else gold_call
+        made = every_value if self.scoring == "reference" else gold_call
         calls = [render_call(made(gold, schemas[next(iter(gold))])) for gold in item["ground_truth"]]
         size, more = divmod(len(calls), self.num_agents)
         texts, start = [], 0

@@ -9,10 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from llm_envs.tasks.tool_use.calls import Call
 from llm_envs.tasks.tool_use.matching import Gold, Schema, f1, gold_name
+
+Kind: TypeAlias = Literal["native", "flat"]
+"""Of rows: those of the parallel categories, or flattened turns."""
 
 NATIVE: Mapping[str, float] = {
     "parse": 0.05,
@@ -26,7 +30,7 @@ NATIVE: Mapping[str, float] = {
     "extra": -0.05,
     "duplicate": -0.05,
 }
-"""What each term counts for rows of the parallel categories. The greatest reward is 1.10."""
+"""What each term counts for rows of the parallel categories."""
 
 FLAT: Mapping[str, float] = {
     "parse": 0.05,
@@ -42,7 +46,7 @@ FLAT: Mapping[str, float] = {
     "extra": -0.15,
     "duplicate": -0.05,
 }
-"""What each term counts for flattened turns, whose calls have an order. The greatest reward is 1.20."""
+"""What each term counts for flattened turns, whose calls have an order."""
 
 LIMITS = (-0.4, 1.2)
 """What rewards are cut to."""
@@ -76,6 +80,28 @@ def flat_terms(team: Sequence[Sequence[Call]], gold: Sequence[Gold]) -> dict[str
     together = [call for calls in team for call in calls]
     terms = _terms(team, together, together, gold, _ordered_exact)
     return {**terms, "order": _alignment(together, gold), "prefix": _prefix(together, gold)}
+
+
+@dataclass(frozen=True)
+class Formula:
+    """How one kind of rows is scored.
+
+    Attributes:
+        terms: of each agent's calls and the gold.
+        factors: what each of them counts.
+    """
+
+    terms: Callable[[Sequence[Sequence[Call]], Sequence[Gold]], dict[str, float]]
+    factors: Mapping[str, float]
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The lower limit, and what a right answer earns."""
+        return LIMITS[0], math.fsum(factor for factor in self.factors.values() if factor > 0)
+
+
+FORMULAS: Mapping[Kind, Formula] = {"native": Formula(native_terms, NATIVE), "flat": Formula(flat_terms, FLAT)}
+"""The formula of each kind: at most 1.10 for parallel rows, 1.20 for flattened turns."""
 
 
 def total(terms: Mapping[str, float], factors: Mapping[str, float]) -> float:

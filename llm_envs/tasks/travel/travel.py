@@ -13,9 +13,9 @@ from llm_envs.tasks.options import checked_choice, checked_count, checked_flags
 from llm_envs.tasks.sources import HubData, Source, Sources, split_rows
 from llm_envs.tasks.travel.answers import write_answer
 from llm_envs.tasks.travel.feedback import MODES, Feedback, Mode
+from llm_envs.tasks.travel.generated import CITIES, Generated, generated_rows
 from llm_envs.tasks.travel.judge import LOGGED, WEIGHTS, Judge
 from llm_envs.tasks.travel.prompts import Prompt
-from llm_envs.tasks.travel.rows import CITIES, Generated, generated_rows
 from llm_envs.tasks.travel.solver import cheapest_plan
 from llm_envs.tasks.travel.team import RoleMode, Team, groups_of, team_of
 from llm_envs.tasks.travel.travelplanner import convert_row
