@@ -112,9 +112,8 @@ def test_level_feedback_says_what_was_measured():
     lines = state.observations["method_0"].splitlines()
     assert lines[0] == "Levels:" and lines[1].startswith("- grounding 0.00 of 1: together the texts say ")
     assert lines[2].startswith("    background: recall 1.00, precision ")
-    assert lines[3].startswith(
-        "    method: recall 0.00, precision 0.00, copied 0.00, passages 0.00, linked 1.00, followed 0.00, repeated 0.00, "
-    )
+    shown = "recall 0.00, precision 0.00, copied 0.00, passages 0.00, aligned 0.00, linked 1.00, followed 0.00, repeated 0.00"
+    assert lines[3].startswith(f"    method: {shown}, ")
     assert lines[4] == f"- length 0.00 of 1: words: background {found['words_background']:.0f} and method 3"
     assert (
         lines[5]

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from llm_envs.tasks.writing.grounding import MEASURES, Grounding, Target, ground
 from llm_envs.tasks.writing.lexicon import FUNCTION_WORDS, TRANSITIONS
 from llm_envs.tasks.writing.measures import (
+    APART,
+    STEPS,
     Window,
+    aligned_share,
     content,
     copied_share,
     followed_share,
@@ -104,6 +107,46 @@ def test_what_follows_the_order_of_the_source(text, followed):
     assert followed_share(words(text), source_of("storm tree house river bridge")) == followed
 
 
+@pytest.mark.parametrize(
+    ("text", "aligned"),
+    [
+        ("a b c d e f", 1.0),  # six in a row
+        ("a b c d e", 0.0),  # one too few
+        ("a x c x e x g x i x k", 1.0),  # every second
+        ("x x a x c x e x g x i x k x x", 11 / 12),  # of the source's twelve words
+        ("a x x x x x g h i j k", 1.0),  # five others between
+        ("a x x c x x e x x g x x i x x k", 0.0),  # two for one: out of step
+        ("b a d c f e h g j i", 0.0),
+        ("a b c x d e f", 0.0),  # out of step behind the x
+        ("a b x d e f g x x x g h i j k l", 13 / 12),  # two stretches, of seven places and six
+        ("x", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_what_keeps_step_with_the_source(text, aligned):
+    """At least six words, at most five others between two of them."""
+    assert aligned_share(split(text), source_of("a b c d e f g h i j k l")) == pytest.approx(aligned)
+
+
+def naive_aligned(text, source):
+    """Words of the text between the first and the last of at least `STEPS` that are at one distance from the source's."""
+    inside = set()
+    for distance in range(-len(text), len(source)):
+        alike = [n for n, word in enumerate(text) if 0 <= n + distance < len(source) and source[n + distance] == word]
+        for first in alike:
+            chain = [first]
+            while later := [n for n in alike if chain[-1] < n <= chain[-1] + APART]:
+                chain.append(later[0])
+            if len(chain) >= STEPS:
+                inside.update(range(first, chain[-1] + 1))
+    return len(inside) / min(len(text), len(source)) if text and source else 0.0
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=30), st.lists(st.sampled_from("abc"), max_size=30))
+def test_steps_are_counted_as_by_hand(text, other):
+    assert aligned_share(tuple(text), source_of(" ".join(other))) == pytest.approx(naive_aligned(text, other))
+
+
 def naive_covered(text, source, length):
     """Words of the text inside of any window of this length that the source has too."""
     windows = [source[start : start + length] for start in range(len(source) - length + 1)]
@@ -156,6 +199,7 @@ def test_the_grounding_of_a_text_is_the_product_of_its_windows():
         "precision": 0.25,
         "copied": 0.875,
         "passages": 0.0,
+        "aligned": 0.0,
         "linked": 0.1,
         "followed": 0.5,
         "repeated": 0.0,
@@ -181,8 +225,9 @@ def test_measures_are_shares(text, other):
     source = source_of(other)
     found = ground(text, source, Target(0.3, 10))
     assert 0.0 <= found.score <= 1.0 and 0.0 <= found.recall <= 1.0
-    assert all(0.0 <= value <= 1.0 for name, value in found.measures.items() if name != "passages")
-    assert found.measures["passages"] >= 0.0
+    per_source = {"passages", "aligned"}
+    assert all(0.0 <= value <= 1.0 for name, value in found.measures.items() if name not in per_source)
+    assert all(found.measures[name] >= 0.0 for name in per_source)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+from collections.abc import Callable
 
 from llm_envs.env import TaskEnv
 from llm_envs.tasks.writing import arxiv, tldr
@@ -90,6 +91,36 @@ def swapped_pair(name: str, row: dict, every: int, by: str | None = None) -> tup
         swapped(first, (by or "the",)),
         "However, because " + swapped(second, (by,) if by else SMALL_WORDS),
     )
+
+
+KEPT: dict[str, Callable[[int, random.Random], bool]] = {
+    "every second": lambda place, chance: place % 2 == 0,
+    "every second, the others": lambda place, chance: place % 2 == 1,
+    "every third": lambda place, chance: place % 3 == 0,
+    "two of four": lambda place, chance: place % 4 < 2,
+    "two of five": lambda place, chance: place % 5 in (0, 2),
+    "two of five by chance": lambda place, chance: chance.random() < 0.4,
+    "half by chance": lambda place, chance: chance.random() < 0.5,
+    "three of five by chance": lambda place, chance: chance.random() < 0.6,
+    "every second, two for one": lambda place, chance: place % 2 == 0,
+}
+"""Which of the source's words stay."""
+
+
+def replaced_pair(name: str, row: dict, kept: str, chance: random.Random) -> tuple[str, str]:
+    """Two pieces of the source, with other words for those that do not stay."""
+    source = row[FORMS[name].field].split()
+    first, second = (source[:36], source[:100]) if name == "tldr-v0" else (source[:70], source[60:130])
+    strange = (f"quartz{number}" for number in itertools.count())
+    count = 2 if "two for one" in kept else 1
+
+    def replaced(pieces: list[str]) -> str:
+        stays = [KEPT[kept](place, chance) for place in range(len(pieces))]
+        return " ".join(
+            word if stay else " ".join(itertools.islice(strange, count)) for word, stay in zip(pieces, stays, strict=True)
+        )
+
+    return replaced(first), "However, because " + replaced(second)
 
 
 def scores(task, row, pairs) -> list[float]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from llm_envs.tasks.writing.measures import (
     Source,
     Window,
+    aligned_share,
     content,
     copied_share,
     followed_share,
@@ -30,6 +31,9 @@ COPIED = Window(-1.0, 0.0, 0.8, 0.95)
 PASSAGES = Window(-1.0, 0.0, 0.35, 0.6)
 """Share of its words in passages of the source of five or more words."""
 
+ALIGNED = Window(-1.0, 0.0, 0.7, 0.85)
+"""Share of its words in stretches that keep step with the source: nearly all, where many words were replaced one for one."""
+
 LINKED = Window(0.05, 0.15)
 """Share of its pairs of the source's words that are pairs there: next to none in shuffled words."""
 
@@ -46,6 +50,7 @@ MEASURES = {
     "precision": PRECISION,
     "copied": COPIED,
     "passages": PASSAGES,
+    "aligned": ALIGNED,
     "linked": LINKED,
     "followed": FOLLOWED,
     "repeated": REPEATED,
@@ -100,6 +105,7 @@ def ground(text: str, source: Source, target: Target) -> Grounding:
             "precision": ratio(len(stems), shared),
             "copied": copied_share(text_words, source),
             "passages": passage_share(text_words, source),
+            "aligned": aligned_share(text_words, source),
             "linked": linked_share(text_words, source),
             "followed": followed_share(text_words, source),
             "repeated": repeated_share(text_words),

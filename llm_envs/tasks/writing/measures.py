@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +18,9 @@ from llm_envs.tasks.writing.lexicon import (
 
 PASSAGE = 5
 """Words in a row that make a passage of the source."""
+
+STEPS, APART = 6, 6
+"""At least so many of the source's words, each at most so many places behind the last, keep step with it."""
 
 NEAR = 3
 """Content words after one of the source that count as what comes next: two may be left out."""
@@ -95,6 +98,7 @@ class Source:
         pairs: its pairs of neighbours.
         followers: pairs of its content words, each with the next `NEAR`.
         passages: every `PASSAGE` words that stand together in it.
+        places: of each word, from 0.
         length: its number of words.
     """
 
@@ -103,6 +107,7 @@ class Source:
     pairs: frozenset[tuple[str, ...]]
     followers: frozenset[tuple[str, ...]]
     passages: frozenset[tuple[str, ...]]
+    places: Mapping[str, tuple[int, ...]]
     length: int
 
 
@@ -117,6 +122,7 @@ def source_of(text: str) -> Source:
         pairs=frozenset(_runs(all_words, 2)),
         followers=frozenset((one, other) for at, one in enumerate(stems) for other in stems[at + 1 : at + 1 + NEAR]),
         passages=frozenset(_runs(all_words, PASSAGE)),
+        places={word: tuple(places) for word, places in _places(all_words).items()},
         length=len(all_words),
     )
 
@@ -135,6 +141,23 @@ def passage_share(text_words: Sequence[str], source: Source) -> float:
     1 for a copy of the source with anything around it, and for any piece of it; above only where passages are repeated.
     """
     return ratio(min(len(text_words), source.length), _covered(text_words, source.passages, PASSAGE))
+
+
+def aligned_share(text_words: Sequence[str], source: Source) -> float:
+    """Words in stretches that keep step with the source, divided by those of the text or the source, if it is shorter.
+
+    A stretch has at least `STEPS` words of the source, as far from each other as they are there, each at most `APART` places behind
+    the last; what stands between is counted with it. 1 for the source with half of its words replaced, one for one.
+    """
+    distances: dict[int, list[int]] = {}
+    for place, word in enumerate(text_words):
+        for there in source.places.get(word, ()):
+            distances.setdefault(there - place, []).append(place)
+    inside = [False] * len(text_words)
+    for places in distances.values():
+        for stretch in _stretches(places):
+            inside[stretch[0] : stretch[-1] + 1] = [True] * (stretch[-1] + 1 - stretch[0])
+    return ratio(min(len(text_words), source.length), sum(inside))
 
 
 def linked_share(text_words: Sequence[str], source: Source) -> float:
@@ -193,6 +216,23 @@ def transition_substrings(text: str) -> int:
 
 def _stems(text_words: Sequence[str]) -> list[str]:
     return [stem(word) for word in text_words if word not in FUNCTION_WORDS]
+
+
+def _places(text_words: Sequence[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for place, word in enumerate(text_words):
+        found.setdefault(word, []).append(place)
+    return found
+
+
+def _stretches(places: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Of rising places those of at least `STEPS` that are nowhere more than `APART` from the next."""
+    start = 0
+    for end in range(1, len(places) + 1):
+        if end == len(places) or places[end] - places[end - 1] > APART:
+            if end - start >= STEPS:
+                yield places[start:end]
+            start = end
 
 
 def _runs(text_words: Sequence[str], length: int) -> list[tuple[str, ...]]:
