@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from llm_envs.env import BranchingEnv, TaskEnv
-from llm_envs.seeding import SAMPLING, Path, stream
+from llm_envs.seeding import ROUND, SAMPLING, Path, stream
 from llm_envs.task import has_length
 from llm_envs.testing.scripted import ScriptedPolicy
 from llm_envs.types import AgentID, Item, Policy, State, Transition
@@ -76,8 +76,16 @@ def reference_scripts(env: BranchingEnv, reference: Reference, item: Item) -> di
 
 
 def _by_turn(script: tuple[str, ...]) -> ScriptedPolicy:
-    # The key of a sample is (seed, purpose, episode, branch, branch, …, agent): its length says the turn.
-    return ScriptedPolicy(lambda prompt, k, key: script[min(len(key) - 4, len(script) - 1)])
+    return ScriptedPolicy(lambda prompt, k, key: script[min(turn_of(key), len(script) - 1)])
+
+
+def turn_of(key: Path) -> int:
+    """The turn that a policy's key is of, from 0.
+
+    The key is (seed, purpose, episode, branch, branch, …, agent), or in a later round of a turn (…, branch, round, agent, sample).
+    """
+    later = (place for place, part in enumerate(key) if part >= ROUND)
+    return next(later, len(key) - 1) - 3
 
 
 def random_text(prompt: str, k: int, key: Path) -> str:

@@ -17,6 +17,7 @@ from pettingzoo import ParallelEnv
 import llm_envs
 from llm_envs.env import TaskEnv
 from llm_envs.rollouts import collect
+from llm_envs.seeding import ROUND
 from llm_envs.spaces import UnicodeText
 from llm_envs.task import Task
 from llm_envs.testing import (
@@ -29,6 +30,7 @@ from llm_envs.testing import (
     check_task,
 )
 from llm_envs.testing.compare import difference
+from llm_envs.testing.episodes import turn_of
 from llm_envs.types import ChatPrompt, Completion, RolloutSpec
 
 # ---- an environment that keeps every rule: two turns, four rows, chance in the prompts, rewards by length ----
@@ -679,3 +681,12 @@ def test_audit_prints_a_table_and_refuses_nothing_to_do():
 )
 def test_difference(one, two, where):
     assert difference(one, two) == where
+
+
+@pytest.mark.parametrize(
+    ("key", "turn"),
+    [((0, 1, 7, 1), 0), ((0, 1, 7, 3, 2, 0), 2), ((0, 1, 7, ROUND, 1, 0), 0), ((0, 1, 7, 3, ROUND + 1, 1, 0), 1)],
+)
+def test_the_turn_of_a_key(key, turn):
+    """Seed, purpose, episode, a branch for each turn before; then the agent, or the round, the agent and the sample."""
+    assert turn_of(key) == turn
