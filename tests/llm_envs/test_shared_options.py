@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import get_type_hints
 
 import pytest
@@ -67,6 +69,20 @@ def test_families_offer_their_shared_options_as_they_are(name, shared):
 
 def test_both_writing_tasks_have_the_same_options():
     assert options_of("tldr-v0") == options_of("arxiv-v0")
+
+
+PAGES = Path(__file__).parents[2] / "docs" / "tasks"
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_option_stands_on_the_page(name):
+    """In the table of options of the page that the list of tasks leads to."""
+    listed = (PAGES / "README.md").read_text(encoding="utf-8")
+    (page,) = re.findall(rf"\[[^]]*`{name}`[^]]*\]\((\w+\.md)\)", listed)
+    text = (PAGES / page).read_text(encoding="utf-8")
+    tables = "".join(section.partition("\n## ")[0] for section in text.split("\n## Options\n")[1:])
+    shown = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in tables.split("\n") if line.startswith("| "))))
+    assert set(options_of(name)) <= shown
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

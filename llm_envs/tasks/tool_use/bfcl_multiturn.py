@@ -80,7 +80,7 @@ def task(
         apis: own API classes by name, for rows of `path`: `Class(config)` makes a simulator, its public methods are its functions
             (annotated with str, int, float, bool; described by their docstrings).
         source: `builtin` (rows and simulators of our own), `package` (those of bfcl-eval), `path`, `hub`.
-        path: file of rows, or a data set's name on the hub.
+        path: file of rows; with `hub` a data set's name, which it needs.
         categories: which rows. Of the package `multi_turn_base` unless given; also `multi_turn_long_context`,
             `multi_turn_miss_func`, `multi_turn_miss_param`. Of other sources all rows unless given.
         eval_ids: ids of the rows kept for evaluation.
