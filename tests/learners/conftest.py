@@ -12,15 +12,6 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def tiny_cache(tmp_path_factory):
-    """Where the built-in model is kept: built once a session, apart from the user's own."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("tiny")
-        patch.setenv("LLM_MARL_CACHE", str(folder))
-        yield folder
-
-
 @pytest.fixture
 def make_tokenizer():
     """`make_tokenizer(bos=False, pad=False, chat_template=None)`: bytes 0..255, `<end>` 256, then `<bos>` and `<pad>` if wanted."""
