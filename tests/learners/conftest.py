@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import tiny_models
 import torch
@@ -10,6 +12,14 @@ import torch
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_disk():
+    """Nothing here cuts the power: waiting for the disk at each of thousands of checkpoints would take longer than the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,12 +53,6 @@ SMALL = {
     "preference_pairs_per_sample": 1,
     "collection_batch_size": 1,
 }
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch):
-    """Nothing here cuts the power: waiting for the disk at each of hundreds of checkpoints would be most of the time."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture
