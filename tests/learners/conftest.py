@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import tiny_models
 import torch
@@ -13,12 +15,11 @@ def _one_thread():
 
 
 @pytest.fixture(autouse=True, scope="session")
-def tiny_cache(tmp_path_factory):
-    """Where the built-in model is kept: built once a session, apart from the user's own."""
+def _quick_disk():
+    """Nothing here cuts the power: waiting for the disk at each of thousands of checkpoints would take longer than the tests."""
     with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("tiny")
-        patch.setenv("LLM_MARL_CACHE", str(folder))
-        yield folder
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,17 @@ def folder(tmp_path, monkeypatch):
     yield tmp_path
     torch.set_num_threads(threads)
     sys.modules.pop("own_task", None)
+
+
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    """`small_run(name)`: puts a copy of one finished run of `SMALL` into the test's folder."""
+    elsewhere = tmp_path_factory.mktemp("small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(elsewhere)
+        (elsewhere / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+        assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+    return lambda name: shutil.copytree(elsewhere / "one", name)
 
 
 def metrics(run: str | Path) -> list[dict]:
@@ -273,15 +285,15 @@ def test_a_run_leaves_a_folder_and_its_config_repeats_it(folder, capsys):
     assert len(weights("one")) == 2
 
 
-def test_the_curve_ends_with_the_evaluation_after_training():
-    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+def test_the_curve_ends_with_the_evaluation_after_training(small_run):
+    small_run("one")
     evaluations = [line for line in metrics("one") if "eval/turn_1/reward_mean" in line]
     # Before items 0 and 4, and after the last.
     assert [line["env_step"] for line in evaluations] == [0, 8, 12]
 
 
-def test_a_folder_holds_one_run(capsys):
-    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+def test_a_folder_holds_one_run(small_run, capsys):
+    small_run("one")
     assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 2
     assert "already holds a run" in capsys.readouterr().err
 
@@ -296,8 +308,8 @@ def test_runs_without_a_name_get_folders_of_their_own(folder):
     assert {path.name for path in (folder / "runs" / runs[0]).iterdir()} == {"config.yaml", "metrics.jsonl", "agents"}
 
 
-def test_a_resumed_run_ends_like_one_that_ran_through(capsys):
-    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+def test_a_resumed_run_ends_like_one_that_ran_through(small_run, capsys):
+    small_run("one")
     capsys.readouterr()
     assert main(["train", "--resume_from_checkpoint", "one", "--learner.num_train_epochs", "2"]) == 0
     shown = capsys.readouterr().out
@@ -308,8 +320,8 @@ def test_a_resumed_run_ends_like_one_that_ran_through(capsys):
     assert Path("one/stream.jsonl").read_text() == Path("two/stream.jsonl").read_text()
 
 
-def test_a_checkpoint_of_another_run_is_refused(capsys):
-    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+def test_a_checkpoint_of_another_run_is_refused(small_run, capsys):
+    small_run("one")
     assert main(["train", "--resume_from_checkpoint", "one", "--learner.num_generations", "4", "--quiet"]) == 2
     assert "num_generations" in capsys.readouterr().err
 
@@ -324,6 +336,8 @@ def test_an_interrupted_run_can_be_gone_on_with(capsys):
         "4",
         "--learner.num_train_epochs",
         "2",
+        "--plot",
+        "false",
     ]
     assert main(["train", *command, "--output_dir", "one", "--quiet"]) == 0
     assert "training return: " in capsys.readouterr().out  # there is nothing to evaluate on
@@ -340,7 +354,7 @@ def test_an_interrupted_run_can_be_gone_on_with(capsys):
     assert weights("one") == weights("two")
 
 
-def test_options_of_a_run_do_what_they_say(folder):
+def test_options_of_a_run_do_what_they_say(small_run, folder):
     torch.set_num_threads(2)
     words = ["--agents", "tiny-random", "tiny-random", "--reward_workers", "2", "--checkpoint_interval", "2"]
     words += ["--checkpoint_dir", "kept", "--checkpoint_total_limit", "none", "--tokenizer", "tiny-random"]
@@ -349,7 +363,7 @@ def test_options_of_a_run_do_what_they_say(folder):
     assert len(list((folder / "kept").glob("checkpoint-*"))) == 3
     assert not (folder / "one" / "checkpoints").exists()
     # Threads for rewards change nothing.
-    assert main(["train", *SMALL, "--output_dir", "two", "--quiet"]) == 0
+    small_run("two")
     assert metrics("one") == metrics("two")
 
 
@@ -425,13 +439,13 @@ def test_learners_of_other_packages_are_found_by_entry_point(folder, monkeypatch
 def small(learner: str) -> list[str]:
     """A run of a second: four items, two rounds of the iterative forms."""
     words = f"--learner {learner} --model tiny-random --env own_task:task --plot false --quiet --learner.max_new_tokens 4"
-    words += " --learner.num_train_epochs 1 --learner.preference_num_candidates 8 --learner.collection_batch_size 16"
+    words += " --learner.num_train_epochs 1 --learner.preference_num_candidates 6 --learner.collection_batch_size 16"
     words += " --learner.num_iterations 2 --learner.preference_replay_sample_size 8" if learner.endswith("iter") else ""
     words += " --learner.num_generations 2 --learner.rollout_buffer_size 2" if learner.startswith("marlhf") else ""
     return words.split()
 
 
-@pytest.mark.parametrize("learner", ["madpo", "marlhf", "madpo-iter"])
+@pytest.mark.parametrize("learner", ["madpo-iter", *(pytest.param(other, marks=pytest.mark.slow) for other in ("madpo", "marlhf"))])
 def test_preference_learners_go_on_from_their_folder(learner, capsys):
     """Stopped in the last phase that draws, and gone on with, a run ends like one that ran through."""
     command = ["train", *small(learner), "--checkpoint_interval", "2"]
@@ -455,7 +469,7 @@ def test_preference_learners_go_on_from_their_folder(learner, capsys):
 
 def test_a_preference_run_is_shown_and_drawn(folder, capsys):
     words = "--env length-ratio-v0 --env.items rows.jsonl --env.eval_items rows.jsonl --plot true --quiet false"
-    words += " --learner.log_reward_distribution --learner.comparator_policy history"
+    words += " --learner.log_reward_distribution --learner.comparator_policy history --checkpoint_interval 0"
     command = ["train", *small("marlhf-iter"), *words.split(), "--learner.rl_options", "{reference_kl_coef: 0.5}"]
     assert main([*command, "--output_dir", "one"]) == 0
     told = capsys.readouterr()
@@ -508,8 +522,8 @@ def test_secrets_of_an_endpoint_are_named_not_given(monkeypatch, capsys):
 # ---- evaluate ----
 
 
-def test_evaluating_a_run_gives_its_last_evaluation_again(capsys):
-    assert main(["train", *SMALL, "--output_dir", "one", "--quiet"]) == 0
+def test_evaluating_a_run_gives_its_last_evaluation_again(small_run, capsys):
+    small_run("one")
     capsys.readouterr()
     assert main(["evaluate", "one", "--json", "--num_samples", "3"]) == 0
     result = json.loads(capsys.readouterr().out)

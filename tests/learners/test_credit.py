@@ -6,6 +6,7 @@ import math
 import random
 import statistics
 import struct
+import sys
 
 import pytest
 from hypothesis import given
@@ -188,7 +189,7 @@ class TestTreeReturns:
         assert tree_returns(steps, 0.5)[1] == {"a_0": 2.5, "a_1": 1.5}
 
     def test_a_chain_far_deeper_than_the_call_stack(self):
-        depth = 20_000
+        depth = 5 * sys.getrecursionlimit()
         chain = [step(t, t, 1.0, turn=t, next_state=t + 1 if t < depth else None) for t in range(1, depth + 1)]
         assert tree_returns(chain)[1]["a_0"] == depth
 

@@ -29,7 +29,13 @@ def recorded() -> list[dict]:
 
 
 @pytest.mark.filterwarnings("ignore:a prompt of .* tokens was cut")  # what the team's critic reads is longer than its context
-@pytest.mark.parametrize("learner, options", [("magrpo", ["--learner.num_generations", "2"]), ("iac", []), ("maac", [])])
+@pytest.mark.parametrize(
+    "learner, options",
+    [
+        ("magrpo", ["--learner.num_generations", "2"]),
+        *(pytest.param(other, [], marks=pytest.mark.slow) for other in ("iac", "maac")),
+    ],
+)
 def test_textarena(learner, options):
     """Two turns of talk, one after the other, then both decide at once."""
     pytest.importorskip("textarena")
@@ -40,7 +46,7 @@ def test_textarena(learner, options):
     assert acted == {(1, True, False), (2, False, True), (3, True, True)}
 
 
-@pytest.mark.parametrize("team", ["check", "vote"])
+@pytest.mark.parametrize("team", ["check", pytest.param("vote", marks=pytest.mark.slow)])
 def test_verifiers(team, monkeypatch):
     pytest.importorskip("verifiers.v1", exc_type=ImportError)
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "llm_envs" / "adapters")
@@ -50,7 +56,7 @@ def test_verifiers(team, monkeypatch):
     assert main(["evaluate", "run"]) == 0
 
 
-@pytest.mark.parametrize("team", ["check", "vote"])
+@pytest.mark.parametrize("team", ["check", pytest.param("vote", marks=pytest.mark.slow)])
 def test_reasoning_gym(team):
     pytest.importorskip("reasoning_gym")
     assert main(["train", "--env", "reasoning-gym:leg_counting", "--env.team", team, "--learner", "magrpo", *QUICK]) == 0

@@ -20,8 +20,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 AC = {"rollout_buffer_size": 2, "agent_learning_rate": 1e-2}
 
 
-@pytest.mark.parametrize("num_turns", [1, 2])
-@pytest.mark.parametrize("learner", [MAGRPO, MAREINFORCE, MARLOO, MAReMax])
+@pytest.mark.parametrize(
+    ("learner", "num_turns"),
+    [
+        (MAGRPO, 2),
+        (MARLOO, 1),
+        *(pytest.param(MAGRPO, 1, marks=pytest.mark.slow), pytest.param(MARLOO, 2, marks=pytest.mark.slow)),
+        *(pytest.param(other, turns, marks=pytest.mark.slow) for other in (MAREINFORCE, MAReMax) for turns in (1, 2)),
+    ],
+)
 def test_the_reinforce_family_passes(learner, num_turns):
     config = learner.config_class(num_generations=3, agent_learning_rate=1e-2, reference_kl_enabled=learner is MARLOO)
     held = check_learner(lambda policies: learner(policies, config), num_turns=num_turns)
@@ -59,12 +66,18 @@ def small_critic(tiny_model, byte_tokenizer):
     return lambda: Critic(tiny_model(seed=9, hidden=8, layers=1, context=512), ValueHead(8, seed=1), byte_tokenizer)
 
 
-def test_maac_passes(small_team, small_critic):
+def test_maac_passes(small_critic):
+    config = MAACConfig(**AC, num_generations=1)
+    check_learner(lambda policies: MAAC(policies, small_critic(), config), num_turns=2)
+
+
+@pytest.mark.slow
+def test_maac_passes_with_models(small_team, small_critic):
     config = MAACConfig(**AC, num_generations=1)
     check_learner(lambda policies: MAAC(policies, small_critic(), config), make_policies=small_team, num_turns=2)
 
 
-@pytest.mark.parametrize("separate", [True, False])
+@pytest.mark.parametrize("separate", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_iac_passes(small_team, small_critic, separate):
     config = IACConfig(**AC, num_generations=2 if separate else 1, use_separate_critic=separate)
 
@@ -78,7 +91,7 @@ def test_iac_passes(small_team, small_critic, separate):
     check_learner(learner, make_policies=small_team)
 
 
-@pytest.mark.parametrize("num_turns", [1, 2])
+@pytest.mark.parametrize("num_turns", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_examples_pass(monkeypatch, num_turns):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.syspath_prepend(str(EXAMPLES / "third_party_learner"))

@@ -19,18 +19,26 @@ from llm_envs.types import EnvStep
 from llm_envs.wrappers import JointAgent, TurnLimit
 
 WORDS = ["red", "blue", "green", "gold"]
-LEARNERS = [MAREINFORCE, MAGRPO, MARLOO, MAReMax]
+# MARLOO's advantages are MAGRPO's times K / (K - 1), which Adam undoes: it learns what MAGRPO learns.
+LEARNERS = [MAREINFORCE, MAGRPO, pytest.param(MARLOO, marks=pytest.mark.slow), MAReMax]
 TRAINERS = [MAREINFORCETrainer, MAGRPOTrainer, MARLOOTrainer, MAReMaxTrainer]
 
 
-def played(learner_class: type, *, shuffled: bool = False, joint_mode: str = "aligned", num_turns: int = 1, seed: int = 0) -> float:
-    """Mean return on `matching-v0` after 60 updates of two tables of four words; chance is 0.25 a turn."""
+def played(learner_class: type, *, shuffled: bool = False, num_turns: int = 1, seed: int = 0, **options: object) -> float:
+    """Mean return on `matching-v0` after 30 updates of two tables of four words; chance is 0.25 a turn."""
     env = llm_envs.make("matching-v0", num_turns=num_turns)
     policies = {agent: TabularPolicy(WORDS) for agent in env.possible_agents}
-    options = {"agent_learning_rate": 0.2, "num_generations": 6, "rollout_buffer_size": 8, "weight_decay": 0.0}
-    learner = learner_class(policies, learner_class.config_class(joint_mode=joint_mode, **options))
+    options = {
+        "agent_learning_rate": 0.2,
+        "num_generations": {1: 6, 2: 4}[num_turns],
+        "rollout_buffer_size": 8,
+        "weight_decay": 0.0,
+        "advantage_normalization": "scale",  # centred advantages would make the four one algorithm
+        **options,
+    }
+    learner = learner_class(policies, learner_class.config_class(**options))
     numbering, chance = Numbering(), random.Random(seed)
-    for _ in range(60):
+    for _ in range(30):
         steps = collect(env, policies, env.items[:8], learner.rollout, seed=seed, numbering=numbering)
         learner.update(shuffled_rewards(steps, chance) if shuffled else steps)
     _, steps = evaluation_episodes(env, policies, env.items, num_samples=64, batch_size=64, seed=seed)
@@ -45,9 +53,15 @@ def shuffled_rewards(steps: list[EnvStep], chance: random.Random) -> list[EnvSte
 
 
 @pytest.mark.parametrize("learner_class", LEARNERS)
-@pytest.mark.parametrize("joint_mode", ["aligned", "cross"])
-def test_two_tables_learn_to_match(learner_class, joint_mode):
-    assert played(learner_class, joint_mode=joint_mode) > 0.9
+def test_two_tables_learn_to_match(learner_class):
+    assert played(learner_class) > 0.9
+
+
+@pytest.mark.parametrize(
+    "learner_class", [MAGRPO, *(pytest.param(other, marks=pytest.mark.slow) for other in (MAREINFORCE, MARLOO, MAReMax))]
+)
+def test_two_tables_learn_to_match_from_all_joint_responses(learner_class):
+    assert played(learner_class, joint_mode="cross") > 0.9
 
 
 @pytest.mark.parametrize("learner_class", LEARNERS)
@@ -55,10 +69,17 @@ def test_two_tables_learn_to_match_over_two_turns(learner_class):
     assert played(learner_class, num_turns=2) > 0.9
 
 
-@pytest.mark.parametrize("learner_class", LEARNERS)
+def test_two_tables_learn_to_match_with_the_default_normalization():
+    """Of whichever of the four: they are one algorithm then."""
+    assert played(MAReMax, advantage_normalization=True) > 0.9
+
+
+@pytest.mark.parametrize(
+    "learner_class", [MAGRPO, *(pytest.param(other, marks=pytest.mark.slow) for other in (MAREINFORCE, MARLOO, MAReMax))]
+)
 def test_nothing_is_learned_from_shuffled_rewards(learner_class):
     """Tables drift on noise, so single runs may match by luck: the mean over seeds must stay near chance."""
-    seeds = range(4)
+    seeds = range(3)
     assert sum(played(learner_class, shuffled=True, seed=seed) for seed in seeds) / len(seeds) < 0.6
 
 
@@ -74,13 +95,24 @@ ENVS = {
 }
 
 
-@pytest.mark.parametrize("trainer_class", TRAINERS)
-@pytest.mark.parametrize("name", ENVS)
+# All four on one env and one of them on all: the others differ from it by a formula, which no env sees.
+PAIRS = [
+    pytest.param(
+        trainer_class,
+        name,
+        marks=[] if name == "matching-v0 twice" or (trainer_class is MAGRPOTrainer and "twice" not in name) else pytest.mark.slow,
+    )
+    for name in ENVS
+    for trainer_class in TRAINERS
+]
+
+
+@pytest.mark.parametrize(("trainer_class", "name"), PAIRS)
 @pytest.mark.filterwarnings("ignore:a prompt of")
 def test_every_learner_trains_on_every_env(trainer_class, name, tiny_policy, tmp_path):
     env = ENVS[name]()
     sampling = SamplingConfig(max_new_tokens=4)
-    short = {"context": 256, "policy": {"prompt_overflow": "truncate_left"}}  # some tasks' prompts are long in bytes
+    short = {"layers": 1, "context": 256, "policy": {"prompt_overflow": "truncate_left"}}  # some tasks' prompts are long in bytes
     policies = {agent: tiny_policy(seed=i, sampling=sampling, **short) for i, agent in enumerate(env.possible_agents)}
     config = trainer_class.learner_class.config_class(
         agent_learning_rate=1e-2,

@@ -24,7 +24,7 @@ def drawn(tmp_path, monkeypatch):
 
     def savefig(figure, path, **options):
         figures.append(figure)
-        save(figure, path, **options)
+        save(figure, path, dpi=30, **options)  # nobody looks at it
 
     monkeypatch.setattr(Figure, "savefig", savefig)
 

@@ -131,7 +131,8 @@ class TestSupport:
     )
     def test_equals_sorting_and_looping(self, seed, size, spread, temperature, top_k, top_p):
         sampling = SamplingConfig(temperature=temperature, top_k=top_k, top_p=top_p)
-        logits = torch.randn(3, size, generator=torch.Generator().manual_seed(seed)) * spread
+        rows = 3 if size < 5000 else 1  # the loop is slow
+        logits = torch.randn(rows, size, generator=torch.Generator().manual_seed(seed)) * spread
         got = probabilities(logits, sampling)
         for row, values in zip(got.tolist(), logits.tolist(), strict=True):
             expected = naive_distribution(values, sampling)

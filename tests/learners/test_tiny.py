@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -74,9 +75,19 @@ class TestWeights:
 
 
 class TestCache:
-    @pytest.fixture(autouse=True)
-    def _short(self, monkeypatch):
-        monkeypatch.setattr(tiny, "_STEPS", 3)
+    @pytest.fixture(autouse=True, scope="class")
+    def _short(self):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tiny, "_STEPS", 2)
+            yield
+
+    @pytest.fixture(scope="class")
+    def whole(self, _short, tmp_path_factory):
+        """A folder as it should be, and the model it holds."""
+        parent = tmp_path_factory.mktemp("whole")
+        model, _ = tiny_model(cache_dir=parent)
+        (folder,) = parent.iterdir()
+        return folder, model
 
     def test_read_back_bit_by_bit(self, tmp_path):
         built = tiny_model(cache_dir=tmp_path)[0]
@@ -86,26 +97,28 @@ class TestCache:
         assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
         assert same(built, AutoModelForCausalLM.from_pretrained(folder))
 
-    def test_building_again_gives_the_same_bits(self, tmp_path):
-        assert same(tiny_model(cache_dir=tmp_path / "a")[0], tiny_model(cache_dir=tmp_path / "b")[0])
+    def test_building_again_gives_the_same_bits(self, tmp_path, whole):
+        assert same(tiny_model(cache_dir=tmp_path)[0], whole[1])
 
-    def test_seeds_are_kept_apart(self, tmp_path):
+    def test_seeds_are_kept_apart(self, tmp_path, whole):
+        shutil.copytree(whole[0], tmp_path / whole[0].name)
         first, second = (tiny_model(seed=seed, cache_dir=tmp_path)[0] for seed in (0, 1))
+        assert same(first, whole[1])
         assert not same(first, second)
         assert len(list(tmp_path.iterdir())) == 2
 
     @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "digests.json"])
     @pytest.mark.parametrize("damage", ["cut", "gone"])
-    def test_a_damaged_folder_is_built_again(self, tmp_path, name, damage):
-        built = tiny_model(cache_dir=tmp_path)[0]
-        (folder,) = tmp_path.iterdir()
+    def test_a_damaged_folder_is_built_again(self, tmp_path, whole, name, damage):
+        folder = tmp_path / whole[0].name
+        shutil.copytree(whole[0], folder)
         if damage == "cut":
             (folder / name).write_bytes((folder / name).read_bytes()[:100])
         else:
             (folder / name).unlink()
-        assert same(built, tiny_model(cache_dir=tmp_path)[0])
+        assert same(whole[1], tiny_model(cache_dir=tmp_path)[0])
         assert [path.name for path in tmp_path.iterdir()] == [folder.name]
-        assert same(built, AutoModelForCausalLM.from_pretrained(folder))
+        assert same(whole[1], AutoModelForCausalLM.from_pretrained(folder))
 
     def test_the_environment_names_the_folder(self, tmp_path, monkeypatch):
         monkeypatch.setenv("LLM_MARL_CACHE", str(tmp_path / "here"))
@@ -134,9 +147,12 @@ def test_rivals_leave_one_whole_folder(tmp_path):
 
 
 class TestText:
+    @pytest.fixture(scope="class")
+    def tokenizer(self):
+        return tiny_model(warm_start=False)[1]
+
     @pytest.mark.parametrize("text", ["the sea", "Grüße, 你好 🌊\n\ttabs", "\x00\x7f", "<end>?"])
-    def test_any_text_survives(self, text):
-        tokenizer = tiny_model(warm_start=False)[1]
+    def test_any_text_survives(self, tokenizer, text):
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
@@ -161,19 +177,21 @@ class TestText:
         (policy,) = load_policies(agents=[model], tokenizer=tokenizer, sampling=SAMPLING).values()
         return policy
 
-    def shares(self, policy, prompts, fits) -> float:
-        rows = policy.generate(prompts, 32, [(1, i) for i in range(len(prompts))])
-        return float(np.mean([fits(prompt, c.text) for prompt, row in zip(prompts, rows, strict=True) for c in row]))
+    def written(self, policy, prompts, n) -> list[tuple[str, str]]:
+        """Prompts with answers."""
+        rows = policy.generate(prompts, n, [(1, i) for i in range(len(prompts))])
+        return [(prompt, completion.text) for prompt, row in zip(prompts, rows, strict=True) for completion in row]
 
     def test_answers_fit_the_prompts(self, policy):
         describe = [tiny.DESCRIBE_PROMPT.format(topic=topic) for topic in tiny.TOPICS]
         pick = [tiny.PICK_PROMPT.format(words=" ".join(tiny.WORDS))]
         pick += [tiny.PICK_AGAIN_PROMPT.format(mine="red", theirs="gold", words=" ".join(tiny.WORDS))]
         split = [tiny.SPLIT_PROMPT.format(parts=" ".join(tiny.PARTS))]
-        assert self.shares(policy, describe, lambda prompt, text: text.startswith(prompt[14:-1])) > 0.6  # names the topic
-        assert self.shares(policy, describe, lambda _, text: text.endswith(".")) > 0.9
-        assert self.shares(policy, pick, lambda _, text: text in tiny.WORDS) > 0.9
-        assert self.shares(policy, split, lambda _, text: set(text.split()) <= set(tiny.PARTS)) > 0.9
+        described = self.written(policy, describe, 8)
+        assert np.mean([text.startswith(prompt[14:-1]) for prompt, text in described]) > 0.6  # names the topic
+        assert np.mean([text.endswith(".") for _, text in described]) > 0.9
+        assert np.mean([text in tiny.WORDS for _, text in self.written(policy, pick, 64)]) > 0.9
+        assert np.mean([set(text.split()) <= set(tiny.PARTS) for _, text in self.written(policy, split, 64)]) > 0.9
 
     def test_answers_vary(self, policy):
         """Reinforcement learning needs every answer within reach."""

@@ -50,7 +50,7 @@ def make_trainer(tiny_policy, tmp_path):
     def make(args: MAGRPOConfig, folder: str = "run", num_turns: int = 1, items: object = ITEMS, **options: object) -> Trainer:
         env = make_env(num_turns, items)
         sampling = SamplingConfig(max_new_tokens=5)
-        policies = {agent: tiny_policy(seed=i, sampling=sampling) for i, agent in enumerate(env.possible_agents)}
+        policies = {agent: tiny_policy(seed=i, layers=1, sampling=sampling) for i, agent in enumerate(env.possible_agents)}
         return Trainer(env, MAGRPO(policies, args), args, output_dir=tmp_path / folder, progress=False, **options)
 
     return make
@@ -155,10 +155,10 @@ class Rows:
 
 
 def test_iterables_without_length_train_like_lists(make_trainer):
-    listed = make_trainer(config(), "list")
+    listed = make_trainer(config(eval_interval=0), "list")
     listed.train()
     for number, rows in enumerate([Rows(), Dataset.from_list(ITEMS), Dataset.from_list(ITEMS).to_iterable_dataset()]):
-        trainer = make_trainer(config(), f"rows{number}", items=rows)
+        trainer = make_trainer(config(eval_interval=0), f"rows{number}", items=rows)
         trainer.train()
         assert same(trainer, listed)
 
@@ -185,24 +185,25 @@ def test_shuffling_gives_every_epoch_its_own_order_of_all_items(make_trainer):
         items = [step["infos"]["agent_0"]["item_index"] for step in recorded(trainer)][::2]
         return [items[:5], items[5:]]
 
-    first, second = order(make_trainer(config(shuffle=True), "a", record=True))
+    shuffled = {"shuffle": True, "eval_interval": 0}
+    first, second = order(make_trainer(config(**shuffled), "a", record=True))
     assert sorted(first) == sorted(second) == [0, 1, 2, 3, 4]
     assert first != second
-    assert [first, second] == order(make_trainer(config(shuffle=True), "b", record=True))
-    assert [first, second] != order(make_trainer(config(shuffle=True, seed=1), "c", record=True))
+    assert [first, second] == order(make_trainer(config(**shuffled), "b", record=True))
+    assert [first, second] != order(make_trainer(config(**shuffled, seed=1), "c", record=True))
     with pytest.raises(ValueError, match="shuffle=True needs items with a length"):
         make_trainer(config(shuffle=True), items=Rows())
 
 
-@pytest.mark.parametrize("num_turns", [1, 2])
-def test_a_run_resumed_from_any_checkpoint_equals_the_whole_run(make_trainer, num_turns):
+@pytest.mark.parametrize(("num_turns", "every"), [(1, 1), (2, 4), pytest.param(2, 1, marks=pytest.mark.slow)])
+def test_a_run_resumed_from_any_checkpoint_equals_the_whole_run(make_trainer, num_turns, every):
     options = {"reference_kl_enabled": True, "rollout_buffer_size": 3, "shuffle": True, "lr_scheduler_type": "linear"}
     args = config(**options, lr_decay_steps=40, warmup_steps=2, logging_steps=3)
     whole = make_trainer(args, "whole", num_turns, record=True)
     whole.train(checkpoint_dir=whole.output_dir / "checkpoints", checkpoint_interval=1)
     checkpoints = sorted((whole.output_dir / "checkpoints").glob("checkpoint-*"))
     assert len(checkpoints) >= 4
-    for number, checkpoint in enumerate(checkpoints):
+    for number, checkpoint in enumerate(checkpoints[every // 2 :: every]):
         resumed = make_trainer(args, f"resumed{number}", num_turns, record=True)
         # The run's folder as a killed run leaves it: with lines that were written after the checkpoint.
         resumed.output_dir.mkdir()
@@ -272,7 +273,7 @@ def test_resume_without_a_checkpoint_is_an_error(make_trainer, tmp_path):
 
 
 def test_checkpoint_total_limit_keeps_the_newest(make_trainer):
-    trainer = make_trainer(config())
+    trainer = make_trainer(config(num_train_epochs=1))
     trainer.train(checkpoint_dir=trainer.output_dir / "c", checkpoint_interval=1, checkpoint_total_limit=2)
     assert len(list((trainer.output_dir / "c").glob("checkpoint-*"))) == 2
 
@@ -289,21 +290,21 @@ def test_the_checkpoint_resumed_from_is_kept_however_its_path_is_written(make_tr
 
 
 def test_a_checkpoint_saved_and_loaded_by_hand(make_trainer, tmp_path):
-    first = make_trainer(config())
+    first = make_trainer(config(num_train_epochs=1))
     first.train()
     checkpoint = first.save_checkpoint(tmp_path / "by hand")
     assert checkpoint.parent == tmp_path / "by hand"
-    second = make_trainer(config(), "second")
+    second = make_trainer(config(num_train_epochs=1), "second")
     second.load_checkpoint(checkpoint)
     assert same(first, second)
     assert (second.numbering, second.position) == (first.numbering, first.position)
     assert second.evaluate() == first.evaluate()
     with pytest.raises(ValueError, match="discount"):
-        make_trainer(config(discount=0.5), "third").load_checkpoint(checkpoint)
+        make_trainer(config(num_train_epochs=1, discount=0.5), "third").load_checkpoint(checkpoint)
 
 
 def test_saved_agents_load_with_from_pretrained(make_trainer, tmp_path):
-    trainer = make_trainer(config())
+    trainer = make_trainer(config(num_train_epochs=1))
     trainer.train()
     trainer.save_model(tmp_path / "saved")
     for index, policy in enumerate(trainer.learner.policies.values()):
@@ -330,7 +331,8 @@ def test_callback_logger_and_aggregator(make_trainer):
         assert num_turns == 2
         return {"first_length": sum(record["first"] for record in records) / len(records)}
 
-    trainer = make_trainer(config(), num_turns=2, metrics_callback=lengths, eval_logger=logger, eval_aggregator=aggregator)
+    functions = {"metrics_callback": lengths, "eval_logger": logger, "eval_aggregator": aggregator}
+    trainer = make_trainer(config(num_train_epochs=1), num_turns=2, **functions)
     values = trainer.evaluate()
     assert {"eval/chars", "eval/first_length", "eval/turn_2/reward_mean"} <= values.keys()
     trainer.train()
@@ -358,7 +360,8 @@ def test_a_sink_that_fails_does_not_stop_training(make_trainer):
         def close(self) -> None:
             pass
 
-    trainer, whole = make_trainer(config(), "broken", sinks=[Broken()]), make_trainer(config(), "whole")
+    args = config(num_train_epochs=1)
+    trainer, whole = make_trainer(args, "broken", sinks=[Broken()]), make_trainer(args, "whole")
     with pytest.warns(UserWarning, match="logging to Broken failed"):
         trainer.train()
     whole.train()
@@ -377,13 +380,14 @@ def test_a_failing_reward_stops_the_run_and_keeps_its_cause(tiny_policy, tmp_pat
     assert isinstance(failure.value.__cause__, KeyError)
 
 
-TRAINERS = [MAGRPOTrainer, MAREINFORCETrainer, MARLOOTrainer, MAReMaxTrainer]
+OTHERS = (MAREINFORCETrainer, MARLOOTrainer, MAReMaxTrainer)
+ONE_AND_THE_OTHERS = [MAGRPOTrainer, *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)]
 
 
 class TestNamedTrainers:
     """`MAGRPOTrainer(...)` and its siblings build a run from functions, data and models."""
 
-    @pytest.mark.parametrize("trainer_class", TRAINERS)
+    @pytest.mark.parametrize("trainer_class", ONE_AND_THE_OTHERS)
     def test_from_functions_and_loaded_models(self, trainer_class, tiny_model, byte_tokenizer, tmp_path):
         trainer = trainer_class(
             agents=[tiny_model(seed=0), tiny_model("gpt2", seed=1)],
@@ -414,12 +418,12 @@ class TestNamedTrainers:
         with pytest.raises(ValueError, match="team_adapter needs args"):
             MAGRPOTrainer(agents=[tiny_model()] * 2, args=config(), team_adapter=TaggedSections(("a", "b")), **options)
 
-    @pytest.mark.parametrize("trainer_class", TRAINERS)
+    @pytest.mark.parametrize("trainer_class", ONE_AND_THE_OTHERS)
     def test_threads_on_devices_of_their_own_train_to_the_same_weights(self, trainer_class, tiny_model, byte_tokenizer, tmp_path):
         results = []
         for placement in ({}, {"parallel_training": "mp", "agent_devices": ["cpu", "cpu"], "reference_devices": ["cpu", "cpu"]}):
             trainer = trainer_class(
-                agents=[tiny_model(seed=0), tiny_model(seed=1)],
+                agents=[tiny_model(seed=0, layers=1), tiny_model(seed=1, layers=1)],
                 tokenizer=byte_tokenizer,
                 env=make_env(2),
                 args=trainer_class.learner_class.config_class(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
@@ -9,6 +11,7 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     MistralConfig,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
@@ -18,6 +21,8 @@ from learners.policy import HFPolicy
 from learners.sampling import SamplingConfig
 
 END = 256
+BUILT: dict[str, PreTrainedModel] = {}
+"""Models by what they were built from: hundreds of tests want copies of the same few."""
 
 
 def make_tokenizer(bos: bool = False, pad: bool = False, chat_template: str | None = None) -> PreTrainedTokenizerFast:
@@ -72,9 +77,17 @@ def make_model(
         "gpt2": (GPT2Config, gpt2),
     }
     kind, shape = kinds[arch]
+    options = common | shape | config
+    name = repr((arch, seed, scale, options))
+    if name not in BUILT:
+        BUILT[name] = built(kind(**options), seed, scale)
+    return copy.deepcopy(BUILT[name])
+
+
+def built(config: PreTrainedConfig, seed: int, scale: float) -> PreTrainedModel:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(kind(**(common | shape | config)))
+        model = AutoModelForCausalLM.from_config(config)
         with torch.no_grad():
             # The initialisation leaves biases and norms at their neutral values: a test could not see them applied wrongly.
             for name, parameter in model.named_parameters():

@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env as check_gymnasium_env
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from pettingzoo import ParallelEnv
 
-from llm_envs import RewardProcessors, Task, TaskEnv, list_envs, make
+from llm_envs import RewardProcessors, Task, TaskEnv, list_envs, spec
 from llm_envs.testing import check_env
 from llm_envs.wrappers import JointAgent, ScoreWith, TransformReward, TurnLimit, Wrapper
 
@@ -94,14 +94,17 @@ WRAPPERS = {
 
 @pytest.mark.parametrize("name", ENVS)
 def test_contract(name):
-    check_env(ENVS[name])
+    check_env(ENVS[name], episodes=2)
+
+
+@pytest.mark.parametrize("name", ["turns", "rows without length", "all wrappers"])
+def test_contract_of_copies(name):
     check_env(ENVS[name](), episodes=1)
 
 
-# Wrappers know no task: three small ones show what they do, on the others it is a matter of time.
-SMALL = {"matching-v0", "split-v0", "length-ratio-v0"}
+# Wrappers know no task: a small one shows what they do, on the others it is a matter of time.
 REGISTERED = [
-    pytest.param(name, wrapper, marks=() if wrapper == "itself" or name in SMALL else pytest.mark.slow)
+    pytest.param(name, wrapper, marks=() if wrapper == "itself" or name == "split-v0" else pytest.mark.slow)
     for name in list_envs()
     for wrapper in WRAPPERS
 ]
@@ -109,7 +112,8 @@ REGISTERED = [
 
 @pytest.mark.parametrize(("name", "wrapper"), REGISTERED)
 def test_contract_of_registered_envs(name, wrapper):
-    check_env(lambda: WRAPPERS[wrapper](make(name)), episodes=2)
+    entry = spec(name)
+    check_env(lambda: WRAPPERS[wrapper](entry.make()), episodes=2)
 
 
 def test_public_classes_list_parallel_env():

@@ -13,14 +13,16 @@ from learners.sampling import SamplingConfig
 def make_critic(tiny_model, byte_tokenizer):
     """`make_critic(arch="qwen2", seed=0, hidden_dim=None, double=False, tokenizer=None, critic={Critic options}, **tiny_model)`.
 
-    The head's weights are fifty times the usual, so that values differ visibly between texts.
+    The model has one layer; the head's weights are fifty times the usual, so that values differ visibly between texts.
     """
 
-    def make(arch="qwen2", seed=0, *, hidden_dim=None, double=False, tokenizer=None, critic=None, hidden=32, **model) -> Critic:
+    def make(
+        arch="qwen2", seed=0, *, hidden_dim=None, double=False, tokenizer=None, critic=None, hidden=32, layers=1, **model
+    ) -> Critic:
         head = ValueHead(hidden, hidden_dim, seed=seed)
         for parameter in head.parameters():
             parameter.data.mul_(50)
-        body = tiny_model(arch, 100 + seed, hidden=hidden, **model)
+        body = tiny_model(arch, 100 + seed, hidden=hidden, layers=layers, **model)
         if double:
             body.double()
             head.double()
@@ -31,11 +33,13 @@ def make_critic(tiny_model, byte_tokenizer):
 
 @pytest.fixture
 def make_policies(tiny_policy):
-    """`make_policies(shared=False, double=False, **tiny_policy options)`: a policy for each agent, equal at each call."""
+    """`make_policies(shared=False, double=False, **tiny_policy options)`: one for each agent, of one layer, equal at each call."""
 
-    def make(shared=False, double=False, arch="qwen2", **options) -> dict:
+    def make(shared=False, double=False, arch="qwen2", layers=1, **options) -> dict:
         sampling = SamplingConfig(temperature=TEMPERATURE, max_new_tokens=6)
-        policies = [tiny_policy(arch, seed, sampling=sampling, **options) for seed in range(1 if shared else len(AGENTS))]
+        policies = [
+            tiny_policy(arch, seed, sampling=sampling, layers=layers, **options) for seed in range(1 if shared else len(AGENTS))
+        ]
         if double:
             for policy in policies:
                 policy.model.double()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
+import pytest
 import torch
 
 from learners.actor_critic.critic import Critic
@@ -19,6 +20,8 @@ AGENTS = ("writer_0", "editor_0")
 TEMPERATURE = 0.8
 KINDS = [(True, "v"), (True, "q"), (False, "v"), (False, "q")]
 """Separate critics and heads on actors, without and with the action."""
+TWO_KINDS = [(True, "v"), (False, "q"), *(pytest.param(*kind, marks=pytest.mark.slow) for kind in [(True, "q"), (False, "v")])]
+"""For tests that would take twice their time for a combination of what two others show."""
 WINDOW = 99
 """Mini-batches an optimiser step where gradients are to stay on the parameters."""
 

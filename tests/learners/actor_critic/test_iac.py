@@ -12,6 +12,7 @@ from tabular import TabularPolicy
 from team import (
     AGENTS,
     KINDS,
+    TWO_KINDS,
     WINDOW,
     assert_close,
     collected,
@@ -78,8 +79,15 @@ def naive_gradients(policies: dict, critics: dict, steps: list[EnvStep], kind: s
 
 
 @pytest.mark.parametrize(("separate", "kind"), KINDS)
-@pytest.mark.parametrize(("turns", "generations"), [(1, 3), (2, 1)])
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    ("turns", "generations", "normalize"),
+    [
+        (1, 3, True),
+        (2, 1, False),
+        pytest.param(1, 3, False, marks=pytest.mark.slow),
+        pytest.param(2, 1, True, marks=pytest.mark.slow),
+    ],
+)
 def test_an_update_equals_a_hand_written_one_in_float64(make_policies, make_critics, separate, kind, turns, generations, normalize):
     # GPT-2, whose norms and positions stay in double precision all the way.
     policies = make_policies(double=True, arch="gpt2")
@@ -334,8 +342,7 @@ def ids_to_bytes(critic: Critic, ids: Sequence[int]) -> bytes:
 # ---- equivalences ----
 
 
-@pytest.mark.parametrize("separate", [True, False])
-@pytest.mark.parametrize("kind", ["v", "q"])
+@pytest.mark.parametrize(("separate", "kind"), TWO_KINDS)
 def test_micro_batches_of_one_give_the_gradient_of_the_whole_batch(make_policies, make_critics, separate, kind):
     whole, split = make_policies(), make_policies(policy={"micro_batch_tokens": 1})
     steps = collected(make_env(), whole, 3)
@@ -359,7 +366,7 @@ def test_padding_changes_nothing(make_policies, make_critics, separate):
     assert_close(together, apart, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("separate", "kind"), KINDS)
+@pytest.mark.parametrize(("separate", "kind"), TWO_KINDS)
 def test_order_of_agents_and_of_critics_changes_nothing(make_policies, make_critics, separate, kind):
     steps = collected(make_env(2), make_policies())
     weights = []

@@ -12,7 +12,7 @@ import pytest
 import torch
 from team import (
     AGENTS,
-    KINDS,
+    TWO_KINDS,
     WINDOW,
     assert_close,
     collected,
@@ -228,7 +228,7 @@ def test_references_are_the_policies_at_the_start(make_policies, make_critics):
 # ---- resume ----
 
 
-@pytest.mark.parametrize(("separate", "kind"), KINDS)
+@pytest.mark.parametrize(("separate", "kind"), TWO_KINDS)
 def test_resuming_in_mid_buffer_and_mid_window_equals_going_on(make_policies, make_critics, separate, kind):
     options = {
         "use_separate_critic": separate,

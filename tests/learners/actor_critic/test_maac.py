@@ -94,9 +94,17 @@ def naive_gradients(policies: dict, critic: Critic, steps: list[EnvStep], kind: 
 
 
 @pytest.mark.parametrize("kind", ["v", "q"])
-@pytest.mark.parametrize(("turns", "generations"), [(1, 3), (2, 1)])
-@pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("reward", [team_reward, own_rewards])
+@pytest.mark.parametrize(
+    ("turns", "generations", "normalize", "reward"),
+    [
+        (1, 3, True, team_reward),
+        (1, 3, False, own_rewards),
+        (2, 1, True, own_rewards),
+        *(pytest.param(1, 3, *other, marks=pytest.mark.slow) for other in [(True, own_rewards), (False, team_reward)]),
+        *(pytest.param(2, 1, *other, marks=pytest.mark.slow) for other in [(True, team_reward), (False, own_rewards)]),
+        pytest.param(2, 1, False, team_reward, marks=pytest.mark.slow),
+    ],
+)
 def test_an_update_equals_a_hand_written_one_in_float64(make_policies, critic_of_team, kind, turns, generations, normalize, reward):
     # GPT-2, whose norms and positions stay in double precision all the way.
     policies = make_policies(double=True, arch="gpt2")

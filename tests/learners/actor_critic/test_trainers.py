@@ -14,7 +14,7 @@ from learners.actor_critic.critic import Critic, ValueHead
 OPTIONS = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 4, "num_train_epochs": 2, "rollout_buffer_size": 4}
 RATES = {"agent_learning_rate": 1e-2, "critic_learning_rate": 1e-2}
 KINDS = [
-    (MAACTrainer, {"critic_type": "v"}),
+    pytest.param(MAACTrainer, {"critic_type": "v"}, marks=pytest.mark.slow),
     (MAACTrainer, {"critic_type": "q"}),
     (IACTrainer, {}),
     (IACTrainer, {"use_separate_critic": False}),
@@ -31,10 +31,10 @@ def make(tiny_model, byte_tokenizer, tmp_path):
         config = trainer_class.learner_class.config_class(**{**OPTIONS, **RATES, "eval_interval": 0, **options})
         separate = options.get("use_separate_critic", True)
         count = {MAACTrainer: 1, IACTrainer: 2}[trainer_class]
-        given = [tiny_model(seed=7 + i, context=1024) for i in range(count)] if critics is None and separate else critics
+        given = [tiny_model(seed=7 + i, layers=1, context=1024) for i in range(count)] if critics is None and separate else critics
         return trainer_class(
             env=env,
-            agents=agents or [tiny_model(seed=i, context=1024) for i in range(2)],
+            agents=agents or [tiny_model(seed=i, layers=1, context=1024) for i in range(2)],
             tokenizer=byte_tokenizer,
             critics=given,
             critic_tokenizer=byte_tokenizer if separate else None,
@@ -62,7 +62,7 @@ def everything(trainer) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(("trainer_class", "options"), KINDS)
 def test_resume_from_any_checkpoint_equals_the_whole_run(make, trainer_class, options):
-    options = {**options, "reference_kl_enabled": True, "value_head_learning_rate": 3e-2, "gae_lambda": 0.5}
+    options = {**options, "num_train_epochs": 1, "reference_kl_enabled": True, "value_head_learning_rate": 3e-2, "gae_lambda": 0.5}
     whole = make(trainer_class, "whole", **options)
     whole.train(checkpoint_dir=whole.output_dir / "c", checkpoint_interval=1)
     for number, checkpoint in enumerate(sorted((whole.output_dir / "c").glob("checkpoint-*"))[:2]):
@@ -109,21 +109,29 @@ def test_an_agent_model_that_is_a_name_names_the_critics_too(tmp_path, tiny_cach
         assert len(models) == 2 + len(_critics(trainer))
 
 
-@pytest.mark.parametrize("trainer_class", [MAACTrainer, IACTrainer])
-@pytest.mark.parametrize("env_id", llm_envs.list_envs())
+# They take turns: both read the same stream, and an env that one of them trains on the other does too.
+PAIRS = [
+    pytest.param(trainer_class, env_id, marks=[] if (i + j) % 2 == 0 else pytest.mark.slow)
+    for i, env_id in enumerate(llm_envs.list_envs())
+    for j, trainer_class in enumerate([MAACTrainer, IACTrainer])
+]
+
+
+@pytest.mark.parametrize(("trainer_class", "env_id"), PAIRS)
 @pytest.mark.filterwarnings("ignore:a prompt of")
 def test_trains_on_every_env(trainer_class, env_id, tiny_policy, tiny_model, byte_tokenizer, tmp_path):
     env = llm_envs.make(env_id)
     env.items = list(env.items)[: 3 if env.num_turns < 4 else 1]
-    short = {"context": 256, "policy": {"prompt_overflow": "truncate_left"}}  # some tasks' prompts are long in bytes
+    short = {"layers": 1, "context": 256, "policy": {"prompt_overflow": "truncate_left"}}  # some tasks' prompts are long in bytes
     policies: dict[str, HFPolicy] = {agent: tiny_policy(seed=i, **short) for i, agent in enumerate(env.possible_agents)}
     critics = [
         Critic(model, ValueHead(32, seed=i), byte_tokenizer)
         for i in range(1 if trainer_class is MAACTrainer else len(policies))
-        for model in [tiny_model(seed=5 + i, context=512)]
+        for model in [tiny_model(seed=5 + i, layers=1, context=512)]
     ]
     draws = 1 if env.num_turns > 1 else 2
-    config = trainer_class.learner_class.config_class(**RATES, num_generations=draws, num_train_epochs=1, rollout_buffer_size=3)
+    options = {"num_generations": draws, "num_train_epochs": 1, "rollout_buffer_size": 3, "eval_interval": 0}
+    config = trainer_class.learner_class.config_class(**RATES, **options)
     trainer = trainer_class(env=env, policies=policies, critics=critics, args=config, output_dir=tmp_path, progress=False)
     before = everything(trainer)[0]
     trainer.train()

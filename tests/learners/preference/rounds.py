@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tiny_models import make_policy
 
@@ -26,6 +27,9 @@ TRAINERS: dict[str, type[PreferenceTrainer]] = {
     "madpo-iter": MADPOIterTrainer,
     "marlhf-iter": MARLHFIterTrainer,
 }
+SOME = [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("madpo", "marlhf-iter")), "marlhf", "madpo-iter"]
+"""For tests that take their time: two kinds that have pairs, comparators, rounds, a reward model and rollouts between them."""
+ITERATIVE = ["madpo-iter", pytest.param("marlhf-iter", marks=pytest.mark.slow)]
 LEARNING = {
     "agent_learning_rate": 1e-2,
     "temperature": 1.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,12 +40,12 @@ def config(**options: object) -> MADPOConfig:
 
 @pytest.fixture
 def make_policies(tiny_policy):
-    """`make_policies(agents=AGENTS, shared=False, double=False, first=0, **tiny_policy options)`: equal at each call."""
+    """`make_policies(agents=AGENTS, shared=False, double=False, first=0, **tiny_policy options)`: one layer, equal at each call."""
 
-    def make(agents=AGENTS, shared=False, double=False, arch="qwen2", first=0, **options) -> dict:
+    def make(agents=AGENTS, shared=False, double=False, arch="qwen2", first=0, layers=1, **options) -> dict:
         sampling = SamplingConfig(temperature=TEMPERATURE, max_new_tokens=6)
         seeds = range(first, first + (1 if shared else len(agents)))
-        policies = [tiny_policy(arch, seed, sampling=sampling, **options) for seed in seeds]
+        policies = [tiny_policy(arch, seed, sampling=sampling, layers=layers, **options) for seed in seeds]
         if double:
             for policy in policies:
                 policy.model.double()
@@ -98,17 +99,24 @@ def naive_step(policies, pairs, references, smoothing: float, normalize: bool) -
     return loss.item(), gradients_of(policies)
 
 
-@pytest.mark.parametrize("agents", [("solo_0",), AGENTS, ("a_0", "b_0", "c_0")])
-@pytest.mark.parametrize("turns", [1, 2])
-@pytest.mark.parametrize("options", [{}, {"length_normalization": True, "label_smoothing": 0.2}])
-@pytest.mark.parametrize("reference_free", [True, False])
-def test_a_step_equals_dpo_written_by_hand_in_float64(make_policies, agents, turns, options, reference_free):
+TEAMS = {1: ("solo_0",), 2: AGENTS, 3: ("a_0", "b_0", "c_0")}
+# Agents, turns, length normalisation and smoothing, without references: each two values of two of them together.
+EACH_PAIR = {(1, 1, 0, 1), (1, 2, 1, 0), (2, 1, 1, 1), (2, 2, 0, 0), (3, 1, 0, 0), (3, 2, 1, 1)}
+CASES = [
+    pytest.param(*case, marks=[] if case in EACH_PAIR else pytest.mark.slow)
+    for case in itertools.product(TEAMS, (1, 2), (False, True), (False, True))
+]
+
+
+@pytest.mark.parametrize(("agents", "turns", "normalized", "reference_free"), CASES)
+def test_a_step_equals_dpo_written_by_hand_in_float64(make_policies, agents, turns, normalized, reference_free):
     """With one agent this is DPO, without references or with them."""
+    options = {"length_normalization": True, "label_smoothing": 0.2} if normalized else {}
     # GPT-2, whose norms and positions stay in double precision all the way.
-    policies = make_policies(agents, double=True, arch="gpt2")
-    references = None if reference_free else make_policies(agents, double=True, arch="gpt2", first=10)
+    policies = make_policies(TEAMS[agents], double=True, arch="gpt2")
+    references = None if reference_free else make_policies(TEAMS[agents], double=True, arch="gpt2", first=10)
     pairs = drawn_pairs(policies, turns=turns)
-    loss, expected = naive_step(policies, pairs, references, options.get("label_smoothing", 0.0), bool(options))
+    loss, expected = naive_step(policies, pairs, references, options.get("label_smoothing", 0.0), normalized)
     found, gradients = after_one_step(policies, pairs, references, reference_free=reference_free, **options)
     assert found["loss"] == pytest.approx(loss, abs=1e-9)
     assert_close(gradients, expected, rtol=1e-9, atol=1e-10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from rounds import (
     ITEMS,
-    TRAINERS,
+    SOME,
     StoppedError,
     logged,
     make_trainer,
@@ -27,7 +26,6 @@ from rounds import (
 from learners.checkpoint import CheckpointStore
 from llm_envs.rewards import set_reward_range
 
-KINDS = list(TRAINERS)
 EVERYTHING: dict[str, dict[str, Any]] = {
     "madpo": {"gradient_accumulation_steps": 2, "reference_free": False, "train_batch_size": 2},
     "marlhf": {
@@ -55,12 +53,6 @@ SMALL = {
     "preference_pairs_per_sample": 1,
     "collection_batch_size": 1,
 }
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch):
-    """Nothing here cuts the power: waiting for the disk at each of hundreds of checkpoints would be most of the time."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture
@@ -117,7 +109,7 @@ def places(trainer: Any) -> list[tuple[int, int, int]]:
     return noted
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME)
 def test_a_run_stopped_after_every_step_of_every_part(make, kind):
     """A fresh trainer goes on after every single step: in a pass, between passes, between parts and rounds."""
     whole = make(kind, "whole")
@@ -135,7 +127,7 @@ def test_a_run_stopped_after_every_step_of_every_part(make, kind):
     assert_equal_runs(stopped, whole)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME)
 def test_a_run_stopped_where_its_last_checkpoint_is_some_steps_ago(make, kind):
     """In the middle of a part, before the next one, before the end of a pass: what was done since the checkpoint is done again."""
     whole = make(kind, "whole")
@@ -162,7 +154,7 @@ class Counting:
         return reward(first, second)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME)
 def test_pairs_are_not_sampled_again_once_they_are_stored(make, kind):
     """With checkpoints at the ends of passes alone, and stopped as the next phase begins."""
     options = {"eval_interval": 0, "num_train_epochs": 1}
@@ -181,7 +173,7 @@ def test_pairs_are_not_sampled_again_once_they_are_stored(make, kind):
     assert (after.count == 0) == (kind == "madpo")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SOME)
 def test_a_run_stopped_by_its_reward(make, kind):
     """In the middle of an item's responses, as the last round collects."""
     options = {"num_train_epochs": 1, **({"log_reward_distribution": False} if kind.endswith("iter") else {})}
@@ -212,16 +204,18 @@ def test_a_comparator_remembers_over_a_resume_what_the_team_was(make):
     assert_equal_runs(resumed, whole)
 
 
-def test_a_run_goes_on_with_more_rounds(make):
+@pytest.mark.parametrize(("kind", "parts"), [("madpo-iter", 2), pytest.param("marlhf-iter", 3, marks=pytest.mark.slow)])
+def test_a_run_goes_on_with_more_rounds(make, kind, parts):
     """As one that was asked for them at once."""
-    whole = make("marlhf-iter", "whole", num_iterations=3, eval_interval=0, num_train_epochs=1)
+    options = {"eval_interval": 0, "num_train_epochs": 1}
+    whole = make(kind, "whole", num_iterations=3, **options)
     whole.train()
     for rounds in (2, 3):
-        trainer = make("marlhf-iter", num_iterations=rounds, eval_interval=0, num_train_epochs=1)
+        trainer = make(kind, num_iterations=rounds, **options)
         assert go(trainer)
     assert_equal_runs(trainer, whole)
-    with pytest.raises(ValueError, match="the run has 6 phases, the checkpoint is in number 9"):
-        go(make("marlhf-iter", num_iterations=2, eval_interval=0, num_train_epochs=1))
+    with pytest.raises(ValueError, match=f"the run has {2 * parts} phases, the checkpoint is in number {3 * parts}"):
+        go(make(kind, num_iterations=2, **options))
 
 
 class TestCheckpointsThatDoNotFit:

@@ -580,7 +580,7 @@ def longer_is_better(shuffled: bool) -> list[list[Pair]]:
 
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_it_learns_which_answer_is_preferred_and_nothing_from_shuffled_labels(make_model, shuffled):
-    model = make_model("gpt2", context=160, options={"reward_learning_rate": 3e-3})
+    model = make_model("gpt2", context=160, layers=1, options={"reward_learning_rate": 3e-3})
     train, held = split_holdout(longer_is_better(shuffled), 0.3, seed=0)
     for _ in range(4):
         for start in range(0, len(train), 8):

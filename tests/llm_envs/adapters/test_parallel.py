@@ -92,15 +92,15 @@ def test_an_environment_without_a_seed_is_refused():
         adapted(Unseeded)
 
 
-@pytest.mark.parametrize("way", ["restore", "copy", "replay"])
+@pytest.mark.parametrize("way", ["restore", pytest.param("copy", marks=pytest.mark.slow), "replay"])
 def test_it_conforms(way):
     """PettingZoo's own tests and ours, whatever the way of branching."""
-    check_env(lambda: adapted(Saving, branch_by=way), episodes=2)
+    check_env(adapted(Saving, branch_by=way), episodes=2)
 
 
 @pytest.mark.parametrize("env", [Global, OneLeaves, CutOff])
 def test_odd_environments_conform(env):
-    check_env(lambda: adapted(env), episodes=2)
+    check_env(adapted(env), episodes=2)
 
 
 def test_an_instance_is_copied_and_left_alone():
@@ -257,9 +257,9 @@ def test_hidden_moves_are_played_a_round_a_turn():
     assert second.state.terminated and dict(second.rewards) == {"agent_0": -1, "agent_1": 1}
 
 
-@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("hidden", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_turn_based_environment_conforms(hidden):
-    check_env(lambda: stones(hidden), episodes=2)
+    check_env(stones(hidden), episodes=2)
 
 
 def test_the_check_sees_a_game_that_does_not_branch():

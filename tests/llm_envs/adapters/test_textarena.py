@@ -116,9 +116,16 @@ def test_numbers_of_players(arena):
         made(num_players=5)
 
 
-@pytest.mark.parametrize("game", ["TicTacToe-v0", "KuhnPoker-v0", "IteratedPrisonersDilemma-v0-train", "ThreePlayerTicTacToe-v0"])
+@pytest.mark.parametrize(
+    "game",
+    [
+        "TicTacToe-v0",
+        "IteratedPrisonersDilemma-v0-train",
+        *(pytest.param(other, marks=pytest.mark.slow) for other in ("KuhnPoker-v0", "ThreePlayerTicTacToe-v0")),
+    ],
+)
 def test_it_conforms(arena, game):
-    check_env(lambda: made(game), episodes=2)
+    check_env(made(game), episodes=2)
 
 
 @pytest.mark.parametrize(
