@@ -330,7 +330,7 @@ def test_a_missing_package_is_named_with_its_install_line(tmp_path, monkeypatch,
 
 
 def test_importing_the_module_imports_no_sink():
-    code = "import sys, learners.tracking, learners.progress, learners.report\n"
+    code = "import sys, learners.tracking, learners.progress, learners.report, learners.curves\n"
     code += "print([name for name in ('wandb', 'tensorboard', 'rich', 'matplotlib') if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
