@@ -21,9 +21,10 @@ from learners import losses
 from learners.actor_critic.critic import Critic, value_head
 from learners.config import TrainingConfig, require_choice, require_int, require_number
 from learners.decoding import Ids
+from learners.interrupts import shielded
 from learners.learner import TrainablePolicy
 from learners.models import ModelConfig, load_policies
-from learners.optim import PolicyOptimizer
+from learners.optim import PolicyOptimizer, mini_batch
 from learners.policy import HFPolicy, micro_batch_budget
 from learners.preference.joint_text import Episode, JointTextEncoder
 from learners.preference.pairs import JointResponse, Pair
@@ -196,12 +197,14 @@ class JointRewardModel:
             raise ValueError("a reward model cannot be trained on no pairs")
         winners, losers = self._read([pair.winner for pair in pairs]), self._read([pair.loser for pair in pairs])
         found: list[tuple[Tensor, Tensor]] = []
-        try:
-            for rows in self._micro_batches(winners, losers):
-                scores = self._scores([winners[row] for row in rows] + [losers[row] for row in rows])
-                won, lost = scores.chunk(2)
-                self._optimizer.backward(losses.bradley_terry_loss(won, lost).sum() / len(pairs))
-                found.append((won.detach(), lost.detach()))
+        with shielded():
+            with mini_batch([self._optimizer]):
+                for rows in self._micro_batches(winners, losers):
+                    scores = self._scores([winners[row] for row in rows] + [losers[row] for row in rows])
+                    won, lost = scores.chunk(2)
+                    self._optimizer.backward(losses.bradley_terry_loss(won, lost).sum() / len(pairs))
+                    found.append((won.detach(), lost.detach()))
+                metrics = _metrics(torch.cat([won for won, _ in found]), torch.cat([lost for _, lost in found]))
             norm = self._optimizer.step()
         except BaseException:
             # Half a batch's gradient, whatever stopped it, must not join the next one's.
