@@ -10,6 +10,7 @@ import math
 from dataclasses import asdict
 
 from learners import SamplingConfig, Trainer, TrainingConfig, credit, load_policies, losses, teams_of
+from learners.optim import mini_batch, step_together
 from learners.teams import check_same_teams
 from llm_envs import Completion, Metrics, RolloutSpec, make
 
@@ -27,15 +28,14 @@ class BestOfK:
     @property
     def states_until_update(self):
         """The trainer collects so many states at once, since they are drawn from the same weights."""
-        return self._states_per_update - len(self._waiting)
+        return max(0, self._states_per_update - len(self._waiting))
 
     def update(self, steps):
         """An optimiser step each time enough states have come; returns what to log."""
         metrics, returns = [], credit.tree_returns(steps)
-        for group in credit.groups(steps):
-            self._waiting.append(self._record(group, returns))
-            if len(self._waiting) == self._states_per_update:
-                metrics += self.flush()
+        self._waiting += [self._record(group, returns) for group in credit.groups(steps)]
+        while len(self._waiting) >= self._states_per_update:
+            metrics += self._learn(self._states_per_update)
         return metrics
 
     def _record(self, group, returns):
@@ -48,16 +48,22 @@ class BestOfK:
 
     def flush(self):
         """An optimiser step on the states that wait, which are fewer at the end of an epoch."""
-        records, self._waiting = self._waiting, []
-        if not records:
-            return []
+        return self._learn(len(self._waiting)) if self._waiting else []
+
+    def _learn(self, count):
+        """An optimiser step on so many states. They wait until it is made: whatever stops it, the next call does it again."""
+        records = self._waiting[:count]
         best = [record["best"] for record in records if record["best"]]
         values = {"return_mean": credit.mean([record["return"] for record in records]), "states_learned_from": len(best)}
-        values |= {f"{team.name}/loss": self._imitate(team, best) for team in self._teams if best}
+        optimizers = [team.optimizer for team in self._teams if best]
+        with mini_batch(optimizers):  # what stops it drops all gradients, and no agent steps without the others
+            values |= {f"{team.name}/loss": self._imitate(team, best) for team in self._teams if best}
+        step_together(optimizers)
+        self._waiting = self._waiting[count:]
         return [Metrics(records[-1]["env_step"], values)]
 
     def _imitate(self, team, best):
-        """The loss of the team's policy before its optimiser steps on it."""
+        """The loss of the team's policy, its gradient added to the weights'."""
         completions = [Completion(**completions[agent]) for agent in team.agents for completions in best]
         total = 0.0
         for rows in team.policy.micro_batches(completions):  # as many as fit in memory; their gradients add up
@@ -65,7 +71,6 @@ class BestOfK:
             loss = -losses.masked_sum(scored.logprobs, scored.mask).sum() / len(completions)
             team.optimizer.backward(loss)
             total += loss.item()
-        team.optimizer.step()
         return total
 
     def state_dict(self):
@@ -84,9 +89,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=2, help="passes over 64 items")
     env = make("matching-v0")
-    config = TrainingConfig(
-        num_train_epochs=parser.parse_args().epochs, agent_learning_rate=1e-3, eval_interval=0, eval_num_samples=16
-    )
+    epochs = parser.parse_args().epochs
+    config = TrainingConfig(num_train_epochs=epochs, agent_learning_rate=1e-3, eval_interval=0, eval_num_samples=16)
     policies = load_policies(agent_model="tiny", names=env.possible_agents, sampling=SamplingConfig(max_new_tokens=8))
     trainer = Trainer(env, BestOfK(policies, config), config, progress=False)
     before = trainer.evaluate()["eval/turn_1/reward_mean"]

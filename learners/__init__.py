@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from learners.actor_critic.trainers import ActorCriticTrainer, IACTrainer, MAACTrainer
     from learners.checkpoint import CheckpointError, CheckpointStore
     from learners.config import TrainingConfig
+    from learners.curves import plot
     from learners.evaluation import EvalAggregator, EvalLogger, MetricsCallback, evaluation_episodes, evaluation_metrics
     from learners.learner import Learner, TrainablePolicy, Trainee
     from learners.models import ModelConfig, load_policies
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
         Reinforce,
         ReinforceConfig,
     )
-    from learners.report import plot, summarize
+    from learners.report import summarize
     from learners.sampling import SamplingConfig
     from learners.teams import Team, teams_of
     from learners.tiny import tiny_model
@@ -143,6 +144,7 @@ _MODULES = {
     "learners.actor_critic.trainers": ("ActorCriticTrainer", "IACTrainer", "MAACTrainer"),
     "learners.checkpoint": ("CheckpointError", "CheckpointStore"),
     "learners.config": ("TrainingConfig",),
+    "learners.curves": ("plot",),
     "learners.evaluation": ("EvalAggregator", "EvalLogger", "MetricsCallback", "evaluation_episodes", "evaluation_metrics"),
     "learners.learner": ("Learner", "TrainablePolicy", "Trainee"),
     "learners.models": ("ModelConfig", "load_policies"),
@@ -171,7 +173,7 @@ _MODULES = {
         "Reinforce",
         "ReinforceConfig",
     ),
-    "learners.report": ("plot", "summarize"),
+    "learners.report": ("summarize",),
     "learners.sampling": ("SamplingConfig",),
     "learners.teams": ("Team", "teams_of"),
     "learners.tiny": ("tiny_model",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 
@@ -117,16 +118,28 @@ class TrainingConfig:
         require_number("eval_temperature", self.eval_temperature, at_least=0, optional=True)
         require_number("top_p", self.top_p, above=0, at_most=1)
         require_number("discount", self.discount, at_least=0, at_most=1)
+        self._check_choices()
+
+    def _check_choices(self) -> None:
         require_choice("lr_scheduler_type", self.lr_scheduler_type, ("constant", "linear", "cosine"))
         require_choice("collaboration_mode", self.collaboration_mode, ("decentralized", "centralized"))
         require_choice("parallel_training", self.parallel_training, ("none", "mp"))
         require_choice("prompt_overflow", self.prompt_overflow, ("error", "truncate_left"))
+        require_choice("external_prompt_passthrough", self.external_prompt_passthrough, (True, False))
+        require_choice("shuffle", self.shuffle, (True, False))
+        require_dtype("dtype", self.dtype)
+        require_devices("agent_devices", self.agent_devices, 1, self.team_size)
         if self.lr_scheduler_type != "constant" and self.lr_decay_steps is None:
             raise ValueError(f"lr_scheduler_type={self.lr_scheduler_type!r} needs lr_decay_steps: the optimiser steps until 0")
         if self.lr_decay_steps is not None and self.lr_decay_steps <= self.warmup_steps:
             raise ValueError(f"lr_decay_steps={self.lr_decay_steps} must be more than warmup_steps={self.warmup_steps}")
         if self.parallel_training == "mp" and (self.agent_devices is None or isinstance(self.agent_devices, str)):
             raise ValueError(f"parallel_training='mp' needs agent_devices with a device for each agent, got {self.agent_devices!r}")
+
+    @property
+    def team_size(self) -> int | None:
+        """How many policies act, as far as the config says: one in a centralised team, else one for each of `num_agents`."""
+        return 1 if self.collaboration_mode == "centralized" else self.num_agents
 
     @classmethod
     def may_change(cls) -> frozenset[str]:
@@ -188,13 +201,108 @@ def require_number(
 
 
 def require_text(option: str, value: object, *, optional: bool = False) -> None:
-    """Refuse anything but a text (or None if optional).
+    """Refuse anything but a text that is not empty (or None if optional).
 
     Raises:
         ValueError: naming option, value and what is expected.
     """
-    if not (value is None and optional) and (not isinstance(value, str) or not value):
+    if not (value is None and optional) and not _is_text(value):
         raise ValueError(f"{option} must be a text{' or None' * optional}, got {value!r}")
+
+
+def require_texts(option: str, value: object, *counts: int | None) -> None:
+    """Refuse anything but a list of texts or None.
+
+    Args:
+        option: the value is one of.
+        value: is looked at.
+        counts: how many there may be; None, or none of them, leaves it open.
+
+    Raises:
+        ValueError: naming option, value and what is expected.
+    """
+    if value is None:
+        return
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value or not all(map(_is_text, value)):
+        raise ValueError(f"{option} must be a list of texts, got {value!r}")
+    _require_count(option, value, counts)
+
+
+def canonical_path(option: str, value: object) -> str | None:
+    """The path as a text, which a checkpoint can hold; None stays.
+
+    Raises:
+        ValueError: for anything else, naming option, value and what is expected.
+    """
+    if value is not None and not _is_text(value) and not isinstance(value, Path):
+        raise ValueError(f"{option} must be a path or None, got {value!r}")
+    return None if value is None else str(value)
+
+
+def require_devices(option: str, value: object, *counts: int | None) -> None:
+    """Refuse anything but a device, a list of devices, or None. Whether there is such a device here is found out where it is used.
+
+    Args:
+        option: the value is one of.
+        value: is looked at.
+        counts: how many a list may have; None, or none of them, leaves it open.
+
+    Raises:
+        ValueError: naming option, value and what is expected.
+    """
+    if value is None:
+        return
+    listed = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if not listed or not all(map(_is_device, listed)):
+        raise ValueError(f"{option} must be a device such as 'cpu' or 'cuda:0', a list of them, or None, got {value!r}")
+    if not isinstance(value, str):
+        _require_count(option, listed, counts)
+
+
+def require_device(option: str, value: object) -> None:
+    """Refuse anything but a device or None.
+
+    Raises:
+        ValueError: naming option, value and what is expected.
+    """
+    if value is not None and not _is_device(value):
+        raise ValueError(f"{option} must be a device such as 'cpu' or 'cuda:0', or None, got {value!r}")
+
+
+def require_dtype(option: str, value: object) -> None:
+    """Refuse anything but "auto", the name of a floating-point dtype of torch, or None.
+
+    Raises:
+        ValueError: naming option, value and what is expected.
+    """
+    import torch
+
+    found = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else None
+    if value not in (None, "auto") and not (isinstance(found, torch.dtype) and found.is_floating_point):
+        raise ValueError(f"{option} must be 'auto', the name of a floating-point dtype such as 'bfloat16', or None, got {value!r}")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_device(value: object) -> bool:
+    import torch
+
+    if not _is_text(value):
+        return False
+    try:
+        torch.device(value)  # type: ignore[arg-type]
+    except RuntimeError:
+        return False
+    return True
+
+
+def _require_count(option: str, values: Sequence[object], counts: Sequence[int | None]) -> None:
+    known = sorted({count for count in counts if count is not None})
+    if counts and None not in counts and len(values) not in known:
+        wanted = " or ".join(map(str, known))
+        raise ValueError(f"{option} must have {wanted} {'entry' if known == [1] else 'entries'}, got {list(values)!r}")
 
 
 def canonical_choice(option: str, name: object, names: Mapping[str, Sequence[str]]) -> str:
@@ -209,7 +317,7 @@ def canonical_choice(option: str, name: object, names: Mapping[str, Sequence[str
         ValueError: naming option, value and choices.
     """
     for choice, aliases in names.items():
-        if str(name).lower() in (choice, *aliases):
+        if isinstance(name, str) and name.lower() in (choice, *aliases):
             return choice
     raise ValueError(f"{option} must be one of {', '.join(map(repr, names))}, got {name!r}")
 
@@ -220,5 +328,6 @@ def require_choice(option: str, value: object, choices: Collection[object]) -> N
     Raises:
         ValueError: naming option, value and choices.
     """
-    if value not in choices:
+    # 1 == True, but as an option it is another one.
+    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
         raise ValueError(f"{option} must be one of {', '.join(map(repr, choices))}, got {value!r}")

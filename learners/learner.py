@@ -43,12 +43,17 @@ class Learner(Trainee, Protocol):
     def states_until_update(self) -> int:
         """States that can still be collected before the policies change; 1 for a learner that updates on every episode.
 
-        The trainer collects as many items together as surely fit, so results equal collecting them one by one.
+        The trainer collects as many items together as surely fit, so results equal collecting them one by one. 0 says that an
+        update was stopped in its middle: the next call of `update`, without steps too, goes on with it.
         """
         ...
 
     def update(self, steps: Sequence[EnvStep]) -> list[Metrics]:
-        """Take in the steps of whole episodes, in order; update whenever enough have come. Returns what to log."""
+        """Take in the steps of whole episodes, in order; update whenever enough have come. Returns what to log.
+
+        A learner that can be stopped anywhere and lose nothing takes in all steps, or raises before it has any. What stops it after
+        that leaves `states_until_update` at 0.
+        """
         ...
 
     def flush(self) -> list[Metrics]:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from learners.config import require_choice, require_dtype, require_text
 from learners.decoding import align_weights
 from learners.policy import HFPolicy, PromptOverflow, shared_copy
 from learners.sampling import SamplingConfig
@@ -60,16 +61,28 @@ class ModelConfig:
     revision: str | None = None
 
     def __post_init__(self) -> None:
+        self._check_values()
         given = [value for value in (self.dtype, self.torch_dtype) if value is not None]
         if len(given) == 2 and _dtype(given[0]) != _dtype(given[1]):
             raise ValueError(
                 f"model_config: dtype={self.dtype!r} and torch_dtype={self.torch_dtype!r} are the same option and differ"
             )
-        for value in given:
-            _dtype(value)
         repeated = sorted(set(self.model_kwargs) & {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "revision"})
         if repeated:
             raise ValueError(f"model_config: give {repeated} as keys of their own, not inside model_kwargs")
+
+    def _check_values(self) -> None:
+        for option in ("dtype", "torch_dtype"):
+            if not isinstance(getattr(self, option), torch.dtype):
+                require_dtype(f"model_config: {option}", getattr(self, option))
+        for option in ("attn_implementation", "revision"):
+            require_text(f"model_config: {option}", getattr(self, option), optional=True)
+        for option in ("gradient_checkpointing", "trust_remote_code"):
+            require_choice(f"model_config: {option}", getattr(self, option), (True, False))
+        for option in ("model_kwargs", "tokenizer_kwargs", "lora"):
+            value = getattr(self, option)
+            if not isinstance(value, Mapping) and not (value is None and option == "lora"):
+                raise ValueError(f"model_config: {option} must map names to values, got {value!r}")
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, object] | ModelConfig | None) -> ModelConfig:
@@ -101,12 +114,7 @@ class ModelConfig:
 
 
 def _dtype(value: str | torch.dtype) -> torch.dtype | str:
-    if isinstance(value, torch.dtype) or value == "auto":
-        return value
-    found = getattr(torch, str(value).removeprefix("torch."), None)
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f"model_config: dtype must be 'auto' or name a torch dtype such as 'bfloat16', got {value!r}")
-    return found
+    return value if isinstance(value, torch.dtype) or value == "auto" else getattr(torch, value.removeprefix("torch."))
 
 
 def load_policies(

@@ -7,12 +7,15 @@ agents.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+
+from learners.interrupts import interruptible, shielded
 
 Schedule: TypeAlias = Literal["constant", "linear", "cosine"]
 OptimizerFactory: TypeAlias = Callable[[list[Parameter], float], torch.optim.Optimizer]
@@ -27,7 +30,8 @@ class PolicyOptimizer:
     takes the mean gradient of `gradient_accumulation_steps` mini-batches. `flush` makes one of fewer, divided by how many they are,
     where data end. Nothing is rounded away: until the division the gradients are plain sums.
 
-    A loss or gradient that is not finite raises before any weight changes. The gradients gathered so far are dropped with it.
+    A loss or gradient that is not finite raises before any weight changes. The mini-batch is dropped with it; what earlier ones of
+    the window gathered stays. `mini_batch` does the same for whatever else stops one.
     """
 
     def __init__(
@@ -76,22 +80,23 @@ class PolicyOptimizer:
         self._schedule = (lr_scheduler_type, warmup_steps, lr_decay_steps)
         schedule_factor(0, *self._schedule)
         self._window = gradient_accumulation_steps
+        self._has_moments = factory is None
+        self._fused = all(parameter.device.type in ("cpu", "cuda") for parameter in self.parameters)
         if factory is None:
-            fused = all(parameter.device.type in ("cpu", "cuda") for parameter in self.parameters)
             self._optimizer: torch.optim.Optimizer = torch.optim.AdamW(
                 [{"params": group} for group, _ in groups if group],
                 lr=learning_rate,
                 betas=adam_betas,
                 eps=adam_epsilon,
                 weight_decay=weight_decay,
-                fused=fused,
+                fused=self._fused,
             )
         elif len(self._rates) > 1:
             raise ValueError(f"a factory makes an optimiser with one learning rate, got {self._rates}")
         else:
             self._optimizer = factory(self.parameters, learning_rate)
         self.updates = 0
-        self.discard()
+        self._begin_window()
 
     @property
     def learning_rate(self) -> float:
@@ -107,12 +112,15 @@ class PolicyOptimizer:
         Raises:
             FloatingPointError: the loss is NaN or infinite.
         """
-        value = float(loss.detach())
-        if not math.isfinite(value):
+        self._begin_mini_batch()
+        try:
+            value = float(loss.detach())
+            if not math.isfinite(value):
+                raise FloatingPointError(f"the loss of update {self.updates + 1} is {value}; weights are unchanged")
+            loss.backward()
+        except BaseException:
             self.discard()
-            raise FloatingPointError(f"the loss of update {self.updates + 1} is {value}; weights are unchanged")
-        loss.backward()
-        self._unfinished = True
+            raise
 
     def step(self) -> float | None:
         """End a mini-batch; 2-norm of the gradient, before clipping, if that made an update, else None.
@@ -131,35 +139,45 @@ class PolicyOptimizer:
         """
         return flush_together([self])[0]
 
+    def discard(self) -> None:
+        """Forget the mini-batch that was begun and has not ended; what earlier ones of the window gathered stays."""
+        if self._unfinished:
+            self._set_gradients(self._before)
+            self._before, self._unfinished = [], False
+
+    def _begin_mini_batch(self) -> None:
+        if not self._unfinished:
+            # The first of a window finds nothing that would have to be kept.
+            self._before = self._gradients_of_window() if self._mini_batches else []
+            self._unfinished = True
+
+    def _gradients_of_window(self) -> list[Tensor | None]:
+        return [None if parameter.grad is None else parameter.grad.clone() for parameter in self.parameters]
+
+    def _set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        """These, or none."""
+        for parameter, gradient in zip(self.parameters, gradients or [None] * len(self.parameters), strict=True):
+            parameter.grad = gradient
+
+    def _begin_window(self) -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        self._mini_batches = 0
+        self._unfinished = False
+        self._before: list[Tensor | None] = []
+
     def _end_mini_batch(self) -> bool:
         """Whether the window is full."""
         self._mini_batches += 1
-        self._unfinished = False
+        self._before, self._unfinished = [], False
         return self._mini_batches >= self._window
 
-    def _mean_gradient(self) -> float:
-        """Turn the sum of the window's gradients into their mean; its norm."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        if self._mini_batches > 1:
-            for gradient in gradients:
-                gradient.div_(self._mini_batches)
-        return self._checked_norm(gradients)
+    def _checked_norm(self) -> float:
+        """2-norm of the sum of the window's gradients.
 
-    def _update(self, norm: float) -> None:
-        if self._max_grad_norm is not None and norm > self._max_grad_norm:
-            for parameter in self.parameters:
-                if parameter.grad is not None:
-                    parameter.grad.mul_(self._max_grad_norm / norm)
-        # Set each time from this object's own options: a rate changed between two runs holds after a resume.
-        factor = schedule_factor(self.updates, *self._schedule)
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate * factor
-        self._optimizer.step()
-        self.updates += 1
-        self.discard()
-
-    def _checked_norm(self, gradients: Sequence[Tensor]) -> float:
-        norm = gradient_norm(gradients)
+        Raises:
+            FloatingPointError: it is not finite.
+        """
+        norm = gradient_norm(self._gradients())
         if math.isfinite(norm):
             return norm
         bad = [
@@ -167,15 +185,48 @@ class PolicyOptimizer:
             for position, parameter in enumerate(self.parameters)
             if parameter.grad is not None and not torch.isfinite(parameter.grad).all()
         ]
-        self.discard()
         where = f"parameters {', '.join(bad)}" if bad else "its norm, which overflows"
         raise FloatingPointError(f"the gradient of update {self.updates + 1} is {norm}, from {where}; weights are unchanged")
 
-    def discard(self) -> None:
-        """Forget the gradients gathered so far."""
-        self._optimizer.zero_grad(set_to_none=True)
-        self._mini_batches = 0
-        self._unfinished = False
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+
+    def _prepare(self, norm: float) -> float:
+        """Make the window's mean gradient, clipped, and room for what a step keeps; the mean's norm.
+
+        Args:
+            norm: of the sum.
+        """
+        if self._mini_batches > 1:
+            for gradient in self._gradients():
+                gradient.div_(self._mini_batches)
+            norm = gradient_norm(self._gradients())
+        if self._max_grad_norm is not None and norm > self._max_grad_norm:
+            for gradient in self._gradients():
+                gradient.mul_(self._max_grad_norm / norm)
+        return norm
+
+    def _make_room(self, mini_batches: int) -> None:
+        """Have AdamW's moments there if so many more mini-batches fill the window: in its step it would be too late for a team.
+
+        They are what AdamW begins with itself: zeros.
+        """
+        if not self._has_moments or self._mini_batches + mini_batches < self._window:
+            return
+        for parameter in self.parameters:
+            if parameter.grad is not None and not self._optimizer.state.get(parameter):
+                moments = (torch.zeros_like(parameter, memory_format=torch.preserve_format) for _ in range(2))
+                step = torch.zeros((), dtype=torch.float32, device=parameter.device if self._fused else "cpu")
+                self._optimizer.state[parameter] = dict(zip(("step", "exp_avg", "exp_avg_sq"), (step, *moments), strict=True))
+
+    def _update(self) -> None:
+        # Set each time from this object's own options: a rate changed between two runs holds after a resume.
+        factor = schedule_factor(self.updates, *self._schedule)
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+        self._optimizer.step()
+        self.updates += 1
+        self._begin_window()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything an exact resume needs: moments, number of updates, gradients of a window that is not full.
@@ -216,7 +267,7 @@ class PolicyOptimizer:
                 "param_groups": self._optimizer.state_dict()["param_groups"],
             }
         )
-        self.discard()
+        self._begin_window()
         for position, gradient in state["gradients"].items():
             parameter = self.parameters[int(position)]
             parameter.grad = gradient.to(device=parameter.device, dtype=parameter.dtype, copy=True)
@@ -225,40 +276,63 @@ class PolicyOptimizer:
         self._unfinished = state["unfinished"]
 
 
+@contextmanager
+def mini_batch(optimizers: Iterable[PolicyOptimizer]) -> Iterator[None]:
+    """Where the gradients of a mini-batch are gathered: if anything stops it, they are dropped, and what was there before stays.
+
+    Ctrl-C is let through here. Threads that call `backward` must have ended when the block does, as those of `map_in_order` have.
+    """
+    try:
+        with interruptible():
+            yield
+    except BaseException:
+        for optimizer in optimizers:
+            optimizer.discard()
+        raise
+
+
 def step_together(optimizers: Sequence[PolicyOptimizer]) -> list[float | None]:
     """End a mini-batch of several optimisers; for each the 2-norm of its gradient if that made an update, else None.
 
-    All gradients are looked at before any weight changes.
+    All gradients are looked at, and all memory that the steps need is taken, before any weight changes.
 
     Raises:
-        FloatingPointError: a gradient is NaN or infinite. All weights are unchanged and all gradients dropped then.
+        FloatingPointError: a gradient is NaN or infinite. All weights are unchanged and the mini-batch dropped then.
     """
-    return _update_together(optimizers, [optimizer._end_mini_batch() for optimizer in optimizers])
+    with shielded():
+        with mini_batch(optimizers):
+            for optimizer in optimizers:
+                optimizer._begin_mini_batch()
+            norms = [optimizer._checked_norm() for optimizer in optimizers]
+            for optimizer in optimizers:
+                optimizer._make_room(mini_batches=1)
+        full = [optimizer._end_mini_batch() for optimizer in optimizers]
+        return _commit(optimizers, [norm if now else None for norm, now in zip(norms, full, strict=True)])
 
 
 def flush_together(optimizers: Sequence[PolicyOptimizer]) -> list[float | None]:
     """`PolicyOptimizer.flush` of several optimisers; all gradients are looked at before any weight changes.
 
     Raises:
-        FloatingPointError: a gradient is NaN or infinite. All weights are unchanged and all gradients dropped then.
+        FloatingPointError: a gradient is NaN or infinite. Nothing is changed then.
         RuntimeError: a mini-batch was begun and not ended.
     """
     if any(optimizer._unfinished for optimizer in optimizers):
         raise RuntimeError("a mini-batch is open: call step() before flush()")
-    return _update_together(optimizers, [optimizer._mini_batches > 0 for optimizer in optimizers])
+    sums = [optimizer._checked_norm() if optimizer._mini_batches else None for optimizer in optimizers]
+    for optimizer in optimizers:
+        optimizer._make_room(mini_batches=optimizer._window)
+    with shielded():
+        return _commit(optimizers, sums)
 
 
-def _update_together(optimizers: Sequence[PolicyOptimizer], due: Sequence[bool]) -> list[float | None]:
-    try:
-        norms = [optimizer._mean_gradient() if now else None for optimizer, now in zip(optimizers, due, strict=True)]
-    except FloatingPointError:
-        for optimizer in optimizers:
-            optimizer.discard()
-        raise
-    for optimizer, norm in zip(optimizers, norms, strict=True):
-        if norm is not None:
-            optimizer._update(norm)
-    return norms
+def _commit(optimizers: Sequence[PolicyOptimizer], sums: Sequence[float | None]) -> list[float | None]:
+    """Update those that have a norm of their window's sum; the norms of the means."""
+    due = [(optimizer, norm) for optimizer, norm in zip(optimizers, sums, strict=True) if norm is not None]
+    norms = iter([optimizer._prepare(norm) for optimizer, norm in due])
+    for optimizer, _ in due:
+        optimizer._update()
+    return [None if norm is None else next(norms) for norm in sums]
 
 
 def schedule_factor(update: int, kind: Schedule, warmup_steps: int = 0, decay_steps: int | None = None) -> float:

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from learners.config import TrainingConfig
+from learners.interrupts import interruptible
 from learners.learner import Learner, Trainee
 from llm_envs.env import BranchingEnv
 from llm_envs.rollouts import Numbering, collect
@@ -30,10 +31,13 @@ class Outcome:
     Attributes:
         metrics: to log.
         steps: env steps that were collected for them.
+        failure: what stopped the training after the rows were taken in. It is raised once they are recorded and counted as done;
+            the phase's `go_on` does the rest.
     """
 
     metrics: list[Metrics] = field(default_factory=list)
     steps: list[EnvStep] = field(default_factory=list)
+    failure: BaseException | None = None
 
 
 class Phase(Protocol):
@@ -42,6 +46,11 @@ class Phase(Protocol):
     @property
     def name(self) -> str:
         """What a person sees while it goes on."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """What a row is, in the plural."""
         ...
 
     @property
@@ -61,6 +70,10 @@ class Phase(Protocol):
         """
         ...
 
+    def go_on(self) -> list[Metrics]:
+        """Finish what a failure or an interrupt stopped in its middle, if there is anything, before further rows. What to log."""
+        ...
+
     def num_rows(self) -> int | None:
         """Rows of an epoch; None if nobody knows."""
         ...
@@ -74,7 +87,10 @@ class Phase(Protocol):
         ...
 
     def train(self, chunk: Sequence[tuple[int, Any]], numbering: Numbering) -> Outcome:
-        """Train on rows; advances the numbering by what is collected for it."""
+        """Train on rows; advances the numbering by what is collected for it.
+
+        What it raises leaves everything as it was, but for the numbering, which is the caller's to put back.
+        """
         ...
 
     def end_epoch(self, epoch: int, num_rows: int, env_step: int) -> list[Metrics]:
@@ -121,18 +137,19 @@ class Sampler:
     def collect(
         self, chunk: Sequence[tuple[int, Item]], policies: Mapping[AgentID, Policy], spec: RolloutSpec, numbering: Numbering
     ) -> list[EnvStep]:
-        """The env steps of items with their positions."""
-        return collect(
-            self.env,
-            policies,
-            [item for _, item in chunk],
-            spec,
-            seed=self._config.seed,
-            numbering=numbering,
-            item_indices=[index for index, _ in chunk],
-            executor=self._executor,
-            policy_executor=self._policy_executor,
-        )
+        """The env steps of items with their positions. Ctrl-C is let through."""
+        with interruptible():
+            return collect(
+                self.env,
+                policies,
+                [item for _, item in chunk],
+                spec,
+                seed=self._config.seed,
+                numbering=numbering,
+                item_indices=[index for index, _ in chunk],
+                executor=self._executor,
+                policy_executor=self._policy_executor,
+            )
 
     def num_items(self) -> int | None:
         """Items of an epoch; None for an iterable."""
@@ -169,9 +186,11 @@ class RolloutPhase:
         name: of the phase.
         first_epoch: number of its first epoch in the run: a later phase over the same items goes on with fresh orders.
         wanted: whether there is anything to learn from, once the phase begins; without it has no rows. None is always.
+        at_finish: called after the last epoch.
     """
 
     changes_policies = True
+    unit = "items"
 
     def __init__(
         self,
@@ -182,6 +201,7 @@ class RolloutPhase:
         *,
         first_epoch: int = 0,
         wanted: Callable[[], bool] | None = None,
+        at_finish: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.epochs = epochs
@@ -189,10 +209,15 @@ class RolloutPhase:
         self._sampler = sampler
         self._learner = learner
         self._first_epoch = first_epoch
+        self._at_finish = at_finish
 
     def begin(self, env_step: int) -> list[Metrics]:
         """Nothing comes before the items."""
         return []
+
+    def go_on(self) -> list[Metrics]:
+        """Finish an update that was stopped in its middle."""
+        return list(self._learner.update([])) if self._learner.states_until_update == 0 else []
 
     def num_rows(self) -> int | None:
         """Items of an epoch."""
@@ -216,7 +241,12 @@ class RolloutPhase:
         """Collect the items' episodes and update the learner with them."""
         started = time.perf_counter()
         steps = self._sampler.collect(chunk, self._learner.policies, self._learner.rollout, numbering)
-        metrics = list(self._learner.update(steps))
+        try:
+            metrics = list(self._learner.update(steps))
+        except BaseException as failure:
+            if self._learner.states_until_update > 0:
+                raise  # the learner has none of the steps
+            return Outcome([], steps, failure)
         if metrics:
             metrics.append(speed(steps, time.perf_counter() - started))
         return Outcome(metrics, steps)
@@ -225,7 +255,10 @@ class RolloutPhase:
         """Update on what is left."""
         if self._wanted():
             self._sampler.require_items(epoch, num_rows)
-        return list(self._learner.flush())
+        metrics = list(self._learner.flush())
+        if epoch == self.epochs - 1 and self._at_finish is not None:
+            self._at_finish()
+        return metrics
 
 
 def rollouts_of(learner: Trainee, sampler: Sampler, config: TrainingConfig) -> list[Phase]:

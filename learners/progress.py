@@ -19,13 +19,14 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Shows items done, smoothed reward, env steps, speed and time left.
+    """Shows rows done, smoothed reward, env steps, speed and time left.
 
     A context manager: leaving it, by an exception too, gives the terminal back as it was.
 
     Args:
-        total: items of the whole run; None if nobody knows, as for an iterable data set.
-        done: items that were done before, on resume.
+        total: rows of the whole run; None if nobody knows, as for an iterable data set.
+        done: rows that were done before, on resume.
+        unit: what a row is, in the plural.
         enabled: False shows nothing.
         stream: where to show it; standard error by default. A terminal gets a bar (which needs rich), anything else plain lines.
         clock: seconds, for speed and time left.
@@ -39,12 +40,14 @@ class Progress:
         total: int | None,
         *,
         done: int = 0,
+        unit: str = "items",
         enabled: bool = True,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total
         self._done = done
+        self._unit = unit
         self._clock = clock
         self._env_step: int | None = None
         self._reward = _Smoothed()
@@ -56,36 +59,37 @@ class Progress:
             self._display = _Bar(stream) if stream.isatty() else _Lines(stream, clock)
 
     def __enter__(self) -> Progress:
-        self._display.start(self._done, self._total)
+        self._display.start(self._count(), self._done, self._total)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._display.stop()
 
-    def start_phase(self, name: str, total: int | None, done: int = 0) -> None:
+    def start_phase(self, name: str, total: int | None, done: int = 0, *, unit: str = "items") -> None:
         """Count anew, for a part of the run.
 
         Args:
             name: of the part; "" if the run has no others.
-            total: items of the part.
-            done: items of it that were done before, on resume.
+            total: rows of the part.
+            done: rows of it that were done before, on resume.
+            unit: what a row is, in the plural.
         """
-        self._total, self._done = total, done
+        self._total, self._done, self._unit = total, done, unit
         self._reports.clear()
         self._status.pop("speed", None)
         self._status.pop("left", None)
         if name:
             self._status["phase"] = name
 
-    def advance(self, items: int, *, env_step: int, reward: float | None = None) -> None:
-        """Report items that were trained on.
+    def advance(self, rows: int, *, env_step: int, reward: float | None = None) -> None:
+        """Report rows that were trained on.
 
         Args:
-            items: how many more.
+            rows: how many more.
             env_step: of the run so far.
-            reward: mean reward of these items.
+            reward: mean reward of these rows.
         """
-        self._done += items
+        self._done += rows
         self._reports.append((self._clock(), self._done, env_step))
         if reward is not None:
             self._status["reward"] = f"reward {self._reward.add(reward):.3f}"
@@ -93,7 +97,8 @@ class Progress:
         self._env_step = env_step
         self._status |= self._speed()
         order = ("phase", "reward", "evaluation", "env steps", "speed", "left")
-        self._display.show(self._done, self._total, " · ".join(self._status[name] for name in order if name in self._status))
+        status = " · ".join(self._status[name] for name in order if name in self._status)
+        self._display.show(self._count(), self._done, self._total, status)
 
     def show_evaluation(self, values: Mapping[str, float]) -> None:
         """Keep an evaluation's return in view; `values` by their names with `eval/`."""
@@ -107,14 +112,18 @@ class Progress:
         """Show a line of text and keep it."""
         self._display.say(text)
 
+    def _count(self) -> str:
+        of = "" if self._total is None else f"/{self._total:,}"
+        return f"{self._done:,}{of} {self._unit}"
+
     def _speed(self) -> dict[str, str]:
-        (then, items_then, steps_then), (now, items, steps) = self._reports[0], self._reports[-1]
+        (then, rows_then, steps_then), (now, rows, steps) = self._reports[0], self._reports[-1]
         if now <= then:
             return {}
         # Training on stored data takes no env steps.
         speed = {"speed": f"{(steps - steps_then) / (now - then):.1f}/s"} if steps > steps_then else {}
-        if self._total is not None and items > items_then:
-            seconds = (self._total - items) * (now - then) / (items - items_then)
+        if self._total is not None and rows > rows_then:
+            seconds = (self._total - rows) * (now - then) / (rows - rows_then)
             speed["left"] = f"{_duration(seconds)} left"
         return speed
 
@@ -146,9 +155,9 @@ def _duration(seconds: float) -> str:
 
 
 class _Display(Protocol):
-    def start(self, done: int, total: int | None) -> None: ...
+    def start(self, count: str, done: int, total: int | None) -> None: ...
 
-    def show(self, done: int, total: int | None, status: str) -> None: ...
+    def show(self, count: str, done: int, total: int | None, status: str) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -156,10 +165,10 @@ class _Display(Protocol):
 
 
 class _Nothing:
-    def start(self, done: int, total: int | None) -> None:
+    def start(self, count: str, done: int, total: int | None) -> None:
         pass
 
-    def show(self, done: int, total: int | None, status: str) -> None:
+    def show(self, count: str, done: int, total: int | None, status: str) -> None:
         pass
 
     def say(self, text: str) -> None:
@@ -178,11 +187,11 @@ class _Lines:
         self._shown_at: float | None = None
         self._pending: str | None = None
 
-    def start(self, done: int, total: int | None) -> None:
+    def start(self, count: str, done: int, total: int | None) -> None:
         pass
 
-    def show(self, done: int, total: int | None, status: str) -> None:
-        self._pending = f"{_count(done, total)} · {status}"
+    def show(self, count: str, done: int, total: int | None, status: str) -> None:
+        self._pending = f"{count} · {status}"
         if self._shown_at is None or self._clock() - self._shown_at >= _SECONDS_BETWEEN_LINES:
             self._shown_at = self._clock()
             self._print_pending()
@@ -206,7 +215,7 @@ class _Bar:
         self._stream = stream
         self._rich: RichProgress | None = None
 
-    def start(self, done: int, total: int | None) -> None:
+    def start(self, count: str, done: int, total: int | None) -> None:
         try:
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn
@@ -223,11 +232,11 @@ class _Bar:
             redirect_stdout=sys.stdout.isatty(),
         )
         self._rich.start()
-        self._task = self._rich.add_task("", total=total, completed=done, count=_count(done, total), status="")
+        self._task = self._rich.add_task("", total=total, completed=done, count=count, status="")
 
-    def show(self, done: int, total: int | None, status: str) -> None:
+    def show(self, count: str, done: int, total: int | None, status: str) -> None:
         if self._rich is not None:
-            self._rich.update(self._task, total=total, completed=done, count=_count(done, total), status=status)
+            self._rich.update(self._task, total=total, completed=done, count=count, status=status)
 
     def say(self, text: str) -> None:
         if self._rich is not None:
@@ -237,7 +246,3 @@ class _Bar:
         if self._rich is not None:
             self._rich.stop()
             self._rich = None
-
-
-def _count(done: int, total: int | None) -> str:
-    return f"{done:,} items" if total is None else f"{done:,}/{total:,} items"

@@ -18,14 +18,15 @@ from torch import Tensor
 
 from learners import credit, losses
 from learners.batching import sampled_logprobs
-from learners.config import TrainingConfig, require_choice, require_int, require_number
+from learners.config import TrainingConfig, require_choice, require_devices, require_int, require_number
+from learners.interrupts import interruptible
 from learners.learner import TrainablePolicy
 from learners.nodes import Node, Sample, node_tree, tree_node, turn_metrics, update_metrics
-from learners.optim import flush_together, step_together
+from learners.optim import flush_together, mini_batch, step_together
 from learners.references import References
 from learners.teams import Team, check_same_teams, teams_of
+from learners.updates import Updates
 from llm_envs.rollouts import map_in_order
-from llm_envs.seeding import UPDATE, stream
 from llm_envs.types import AgentID, Completion, EnvStep, JointMode, Metrics, RolloutSpec
 
 
@@ -83,7 +84,9 @@ class ReinforceConfig(TrainingConfig):
         require_int("train_batch_size", self.train_batch_size, 1, optional=True)
         require_number("early_termination_threshold", self.early_termination_threshold, optional=True)
         require_number("ratio_clip_range", self.ratio_clip_range, above=0, optional=True)
+        require_choice("reference_kl_enabled", self.reference_kl_enabled, (True, False))
         require_number("reference_kl_coef", self.reference_kl_coef, at_least=0)
+        require_devices("reference_devices", self.reference_devices, self.team_size)
         if self.reference_devices is not None and not self.reference_kl_enabled:
             raise ValueError(
                 f"reference_devices={self.reference_devices!r} needs reference_kl_enabled=True: without it there are none"
@@ -155,12 +158,12 @@ class Reinforce:
             raise ValueError("references are given, but reference_kl_enabled=False leaves them without use")
         self._references = References(self._teams, self.config.reference_devices, references) if enabled else None
         self._buffer: list[Node] = []
-        self._updates = 0
+        self._updates = Updates(self._train, self._report, batch_size=self.config.train_batch_size, config=self.config)
 
     @property
     def states_until_update(self) -> int:
-        """States that can still be collected before the next update changes the policies."""
-        return self.config.rollout_buffer_size - len(self._buffer)
+        """States that can still be collected before the next update changes the policies; 0 while one was stopped in its middle."""
+        return 0 if self._updates.under_way else max(0, self.config.rollout_buffer_size - len(self._buffer))
 
     def update(self, steps: Sequence[EnvStep]) -> list[Metrics]:
         """Fill the buffer with the states of whole episodes, in order; step the optimisers each time it is full.
@@ -172,21 +175,18 @@ class Reinforce:
             What to log of the updates that were made; nothing while the buffer fills.
 
         Raises:
-            FloatingPointError: if a return, loss or gradient is not finite; the weights are untouched then.
+            FloatingPointError: if a return, loss or gradient is not finite; the mini-batch has changed no weights then.
+
+        An update that fails or is interrupted is gone on with by the next call: no state is lost and none is used twice.
         """
-        returns = credit.tree_returns(steps, self.config.discount)
-        groups = credit.groups(steps)
-        kl = {agent: self._reference_kl(agent, groups) for agent in self.policies}
-        metrics: list[Metrics] = []
-        for index, group in enumerate(groups):
-            self._buffer.append(self._node(group, returns, {agent: kl[agent][index] for agent in self.policies}))
-            if len(self._buffer) >= self.config.rollout_buffer_size:
-                metrics.extend(self._drain())
-        return metrics
+        with interruptible():
+            nodes = self._nodes(steps)
+        self._buffer += nodes
+        return self._updates.run(lambda: self._taken(at_least=self.config.rollout_buffer_size))
 
     def flush(self) -> list[Metrics]:
         """Update on what is left in the buffer and in unfinished accumulation windows: the end of an epoch."""
-        metrics = self._drain() if self._buffer else []
+        metrics = self._updates.run(lambda: self._taken(at_least=1))
         flush_together([team.optimizer for team in self._teams])
         return metrics
 
@@ -196,7 +196,7 @@ class Reinforce:
             "teams": {team.name: team.state_dict() for team in self._teams},
             "references": {} if self._references is None else self._references.state_dict(),
             "buffer": [node_tree(node) for node in self._buffer],
-            "updates": self._updates,
+            **self._updates.state_dict(node_tree),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -213,9 +213,16 @@ class Reinforce:
         if self._references is not None:
             self._references.load_state_dict(state["references"])
         self._buffer = [tree_node(tree) for tree in state["buffer"]]
-        self._updates = state["updates"]
+        self._updates.load_state_dict(state, tree_node)
 
     # ---- credit ----
+
+    def _nodes(self, steps: Sequence[EnvStep]) -> list[Node]:
+        """The states of whole episodes, credited."""
+        returns = credit.tree_returns(steps, self.config.discount)
+        groups = credit.groups(steps)
+        kl = {agent: self._reference_kl(agent, groups) for agent in self.policies}
+        return [self._node(group, returns, {agent: kl[agent][i] for agent in self.policies}) for i, group in enumerate(groups)]
 
     def _reference_kl(self, agent: AgentID, groups: Sequence[credit.Group]) -> list[tuple[float, ...]]:
         """For each group: [K] KL of the agent's completions from the reference, nats; empty without one."""
@@ -248,33 +255,25 @@ class Reinforce:
 
     # ---- update ----
 
-    def _drain(self) -> list[Metrics]:
-        nodes, self._buffer = self._buffer, []
-        size = self.config.train_batch_size or len(nodes)
-        # Neighbours in the buffer come from one tree; shuffled, a mini-batch holds several.
-        order = (
-            stream(UPDATE, (self.config.seed, self._updates)).permutation(len(nodes)) if size < len(nodes) else range(len(nodes))
-        )
-        batches = [[nodes[i] for i in order[start : start + size]] for start in range(0, len(nodes), size)]
-        trained = credit.means([self._train(batch) for batch in batches])
-        self._updates += 1
+    def _taken(self, at_least: int) -> list[Node] | None:
+        """The nodes of the next update, taken out of the buffer."""
+        if len(self._buffer) < at_least:
+            return None
+        size = self.config.rollout_buffer_size
+        nodes, self._buffer = self._buffer[:size], self._buffer[size:]
+        return nodes
+
+    def _report(self, nodes: Sequence[Node], trained: Mapping[str, float]) -> list[Metrics]:
         return [*turn_metrics(nodes, self.config.reference_kl_coef), update_metrics(nodes, list(self.policies), trained)]
 
-    def _train(self, nodes: Sequence[Node]) -> dict[str, float]:
-        """One mini-batch: every team's gradient, then every optimiser's step, so that a loss that fails changes no weights."""
-
-        def accumulate(team: Team) -> float:
-            return self._accumulate(team, nodes)
-
-        try:
-            totals = map_in_order(accumulate, self._teams, self._executor)
-        except FloatingPointError:
-            for team in self._teams:
-                team.optimizer.discard()
-            raise
+    def _train(self, nodes: Sequence[Node], chosen: Sequence[int]) -> dict[str, float]:
+        """One mini-batch: every team's gradient, then every optimiser's step, so that whatever fails changes no weights."""
+        batch = [nodes[index] for index in chosen]
+        optimizers = [team.optimizer for team in self._teams]
+        with mini_batch(optimizers):
+            totals = map_in_order(lambda team: self._accumulate(team, batch), self._teams, self._executor)
         values: dict[str, float] = {}
-        norms = step_together([team.optimizer for team in self._teams])
-        for team, total, norm in zip(self._teams, totals, norms, strict=True):
+        for team, total, norm in zip(self._teams, totals, step_together(optimizers), strict=True):
             values[f"{team.name}/loss"] = total
             if norm is not None:
                 values[f"{team.name}/grad_norm"] = norm

@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from learners.config import require_int, require_number
+
 # Above this many tokens an inverse cdf first looks for the block of tokens, then inside it: a plain cumulative sum is serial.
 _BLOCK = 128
 _BLOCKWISE_FROM = 4096
@@ -43,14 +45,10 @@ class SamplingConfig:
     max_new_tokens: int = 256
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be a finite number of at least 0, got {self.temperature!r}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], got {self.top_p!r}")
-        if self.top_k is not None and (int(self.top_k) != self.top_k or self.top_k < 0):
-            raise ValueError(f"top_k must be None, 0 (both: off) or a positive integer, got {self.top_k!r}")
-        if int(self.max_new_tokens) != self.max_new_tokens or self.max_new_tokens < 0:
-            raise ValueError(f"max_new_tokens must be an integer of at least 0, got {self.max_new_tokens!r}")
+        require_number("temperature", self.temperature, at_least=0)
+        require_number("top_p", self.top_p, above=0, at_most=1)
+        require_int("top_k", self.top_k, 0, optional=True)
+        require_int("max_new_tokens", self.max_new_tokens, 0)
 
     @property
     def greedy(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from learners.checkpoint import CheckpointStore
 from learners.compatibility import check_compatible, fingerprint, redact
 from learners.config import TrainingConfig, require_int
 from learners.evaluation import EvalAggregator, EvalLogger, Evaluator, MetricsCallback
+from learners.interrupts import shielded
 from learners.learner import Trainee
 from learners.logs import append_position, check_position, truncate_to
 from learners.phases import Phase, Sampler, rollouts_of
@@ -36,11 +37,12 @@ LOGS = (METRICS_FILE, STREAM_FILE)
 
 @dataclass
 class Position:
-    """Where a run is in its data: the next row of which pass of which phase."""
+    """Where a run is in its data: the next row of which pass of which phase, and whether the phase has been begun."""
 
     phase: int = 0
     epoch: int = 0
     item: int = 0
+    begun: bool = False
 
 
 class Trainer:
@@ -275,11 +277,14 @@ class Trainer:
     def _run_phases(self, progress: Progress, store: CheckpointStore | None, interval: int | None) -> None:
         while True:
             phase = self.phases[self.position.phase]
-            if (self.position.epoch, self.position.item) == (0, 0):
-                self._log(phase.begin(self.numbering.env_step))
+            if not self.position.begun:
+                with shielded():
+                    self._log(phase.begin(self.numbering.env_step))
+                    self.position.begun = True
             count = phase.num_rows()
             total, before = (None, 0) if count is None else (count * phase.epochs, count * self.position.epoch)
-            progress.start_phase(phase.name if len(self.phases) > 1 else "", total, before + self.position.item)
+            name = phase.name if len(self.phases) > 1 else ""
+            progress.start_phase(name, total, before + self.position.item, unit=phase.unit)
             while self.position.epoch < phase.epochs:
                 self._epoch(phase, progress, store, interval)
             if self.position.phase == len(self.phases) - 1:
@@ -287,14 +292,17 @@ class Trainer:
             self.position = Position(self.position.phase + 1)
 
     def _epoch(self, phase: Phase, progress: Progress, store: CheckpointStore | None, interval: int | None) -> None:
+        with shielded():
+            self._log(phase.go_on())
         rows = phase.rows(self.position.epoch, self.position.item)
         while chunk := list(islice(rows, phase.chunk_size())):
             first = self.position.item
             self._train_on(phase, chunk, progress)
             if store is not None and interval is not None and self.position.item // interval > first // interval:
                 self._save(store)
-        self._log(phase.end_epoch(self.position.epoch, self.position.item, self.numbering.env_step))
-        self.position = Position(self.position.phase, self.position.epoch + 1)
+        with shielded():
+            self._log(phase.end_epoch(self.position.epoch, self.position.item, self.numbering.env_step))
+            self.position = Position(self.position.phase, self.position.epoch + 1, begun=True)
         if store is not None and (interval is None or self.position.epoch == phase.epochs):
             self._save(store)
 
@@ -302,20 +310,27 @@ class Trainer:
         every = self.config.eval_interval if phase.changes_policies else 0
         due = [offset for offset in range(len(chunk)) if every and (self.position.item + offset) % every == 0]
         evaluation = self.evaluate() if due else {}
-        before = self.numbering.env_step
-        outcome = phase.train(chunk, self.numbering)
-        steps = outcome.steps
-        if evaluation:
-            at = [max([before, *(s.env_step for s in steps if s.episode < steps[0].episode + offset)]) for offset in due]
-            self._log([Metrics(env_step, evaluation, group=EVALUATION_GROUP) for env_step in at])
-            progress.show_evaluation(evaluation)
-        if self._recorder is not None:
-            self._recorder.write(steps)
-        self.position.item += len(chunk)
+        before = replace(self.numbering)
+        with shielded():  # learner, numbers, position and logs are of one moment, wherever Ctrl-C comes
+            try:
+                outcome = phase.train(chunk, self.numbering)
+            except BaseException:
+                self.numbering = before
+                raise
+            self.position.item += len(chunk)
+            steps = outcome.steps
+            if evaluation:
+                at = [max([before.env_step, *_steps_before(steps, offset)]) for offset in due]
+                self._log([Metrics(env_step, evaluation, group=EVALUATION_GROUP) for env_step in at])
+                progress.show_evaluation(evaluation)
+            if self._recorder is not None:
+                self._recorder.write(steps)
+            self._log(outcome.metrics)
         callback = self._evaluator.callback_metrics(steps)
         if callback:
-            outcome.metrics.append(Metrics(self.numbering.env_step, callback, group="callback"))
-        self._log(outcome.metrics)
+            self._log([Metrics(self.numbering.env_step, callback, group="callback")])
+        if outcome.failure is not None:
+            raise outcome.failure
         progress.advance(len(chunk), env_step=self.numbering.env_step, reward=_mean_reward(steps) if steps else None)
 
     # ---- logging ----
@@ -356,6 +371,11 @@ class Trainer:
 def _default_folder(name: str, run_id: str) -> Path:
     # The end of the id tells runs apart that start in the same second.
     return Path("runs") / f"{name.lower()}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{run_id[:4]}"
+
+
+def _steps_before(steps: Sequence[EnvStep], offset: int) -> list[int]:
+    """Numbers of the steps of the first so many episodes."""
+    return [step.env_step for step in steps if step.episode < steps[0].episode + offset]
 
 
 def _mean_reward(steps: Sequence[EnvStep]) -> float:

@@ -5,19 +5,19 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
+from llm_envs.passes import Passes, row_at
 from llm_envs.rewards import declared_range, processed
-from llm_envs.seeding import ORDER, PLAY, Path, stream
+from llm_envs.seeding import PLAY, Path
 from llm_envs.spaces import UnicodeText, clean_text
-from llm_envs.task import Task, agent_names, has_length
+from llm_envs.task import Task, agent_names
 from llm_envs.types import AgentID, Item, JointAction, Rendering, State, Transition, Turn
 
 Observation: TypeAlias = dict[str, str]
@@ -75,14 +75,7 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
         self._run_seed: int | None = None  # of the stream of episodes that `reset` started
         self._env_step = 0
         self._episode = 0
-        self._pass = 0  # how often the rows have been gone through
-        self._position = 0  # rows taken in this pass
-        self._order: list[int] = []  # this pass's, for rows that have positions
-        self._rows: Iterator[Item] | None = None  # for rows that have none
-
-    def __getstate__(self) -> dict[str, Any]:
-        # An iterator can be neither pickled nor copied; the next row is found again by its position.
-        return {**self.__dict__, "_rows": None}
+        self._passes = Passes(0)
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
@@ -268,53 +261,13 @@ class BranchingEnv(ParallelEnv[AgentID, Observation, str]):
             raise ValueError(f"seed must not be negative, got {seed}")
         self._run_seed = chosen
         self._env_step = self._episode = 0
-        self._start_pass(0)
-
-    def _start_pass(self, number: int) -> None:
-        self._pass, self._position, self._order, self._rows = number, 0, [], None
+        self._passes = Passes(chosen)
 
     def _chosen(self, options: Mapping[str, Any] | None) -> tuple[int, Item]:
         wanted = options.get("item") if isinstance(options, Mapping) else None
         if isinstance(wanted, Mapping):
             return -1, wanted
-        if wanted is not None:
-            return self._item_at(wanted)
-        return self._next_shuffled(self.items) if has_length(self.items) else self._next_in_order(self.items)
-
-    def _item_at(self, wanted: Any) -> tuple[int, Item]:
-        if not has_length(self.items):
-            raise ValueError(f"options['item']={wanted!r}: these items have no positions; give the row itself")
-        count = len(self.items)
-        if not isinstance(wanted, (int, np.integer)) or isinstance(wanted, bool) or not 0 <= wanted < count:
-            raise ValueError(f"options['item'] must be a row or a position from 0 to {count - 1}, got {wanted!r}")
-        return int(wanted), self.items[int(wanted)]
-
-    def _next_shuffled(self, items: Sequence[Item]) -> tuple[int, Item]:
-        assert self._run_seed is not None
-        if self._position == len(self._order) > 0:
-            self._start_pass(self._pass + 1)
-        if not self._order:
-            order = stream(ORDER, (self._run_seed, self._pass)).permutation(len(items)).tolist()
-            # Turned round until it starts with the seed's own row: with few rows, seeds would else often share their order.
-            first = order.index(self._run_seed % len(items)) if self._pass == 0 else 0
-            self._order = order[first:] + order[:first]
-        index = self._order[self._position]
-        self._position += 1
-        return index, items[index]
-
-    def _next_in_order(self, items: Iterable[Item]) -> tuple[int, Item]:
-        if self._rows is None:
-            self._rows = itertools.islice(iter(items), self._position, None)
-        rows, self._rows = self._rows, None  # Not kept if it fails: the next row is then found again by its position.
-        for row in rows:
-            self._rows = rows
-            self._position += 1
-            return self._position - 1, row
-        if self._position == 0:
-            dry = f"items ran dry after pass {self._pass}: it must be iterable more than once"
-            raise ValueError(dry if self._pass else "items has no rows")
-        self._start_pass(self._pass + 1)
-        return self._next_in_order(items)
+        return self._passes.next_row(self.items) if wanted is None else row_at(self.items, wanted)
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -249,12 +249,18 @@ def _exceeds(transitions: Sequence[Transition], threshold: float | None) -> bool
 
 
 def map_in_order(function: Callable[[In], Out], values: Sequence[In], executor: Executor | None) -> list[Out]:
-    """The function's values in order; with an executor all finish before the first error is raised."""
+    """The function's values in order; with an executor all that have begun end before the first error is raised, or Ctrl-C is."""
     if executor is None or len(values) < 2:
         return [function(value) for value in values]
     futures = [executor.submit(function, value) for value in values]
-    for future in futures:
-        future.exception()
+    try:
+        wait(futures)
+    except BaseException:
+        # Nothing may go on behind the back of who is told: it may be putting gradients where they are being dropped.
+        for future in futures:
+            future.cancel()
+        wait(futures)
+        raise
     return [future.result() for future in futures]
 
 

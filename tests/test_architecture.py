@@ -213,7 +213,7 @@ def loaded_with(*starts: str) -> set[str]:
 
 def test_learners_import_optional_libraries_where_they_use_them():
     homes = set(importlib.import_module("learners")._HOMES.values())
-    loaded = loaded_with(*homes, "learners.tracking", "learners.progress", "learners.report")
+    loaded = loaded_with(*homes, "learners.tracking", "learners.progress", "learners.report", "learners.curves")
     assert {"learners.policy", "learners.preference.madpo", "learners.actor_critic.critic"} <= loaded
     assert not {
         module: optional for module in loaded if (optional := {top(n) for n in imported(module, at_import=True)} & OPTIONAL)
@@ -223,7 +223,7 @@ def test_learners_import_optional_libraries_where_they_use_them():
 @pytest.mark.slow
 def test_importing_every_learner_loads_no_optional_library():
     """Neither through other libraries."""
-    statement = "from learners import *; import learners.tracking, learners.progress, learners.report"
+    statement = "from learners import *; import learners.tracking, learners.progress, learners.report, learners.curves"
     assert not {top(name) for name in loaded_by(statement)} & OPTIONAL
 
 

@@ -8,7 +8,7 @@ import torch
 
 from learners import TeamTrainer, TrainingConfig, credit, losses, teams_of
 from learners.config import require_int, require_number
-from learners.optim import flush_together
+from learners.optim import flush_together, mini_batch, step_together
 from learners.teams import check_same_teams
 from llm_envs import Metrics, RolloutSpec
 
@@ -42,6 +42,7 @@ class MovingBaseline:
         self.config = self.config_class() if config is None else config
         self.rollout = RolloutSpec(self.config.num_generations)
         self._teams = teams_of(self.policies, self.config)
+        self._optimizers = [team.optimizer for team in self._teams]
         self._baselines = dict.fromkeys(self.policies, 0.0)
 
     def update(self, steps):
@@ -54,9 +55,9 @@ class MovingBaseline:
         if not all(map(math.isfinite, means.values())):
             raise FloatingPointError(f"the mean returns of episode {steps[0].episode} are {means}")
         values = {f"{agent}/baseline": self._baselines[agent] for agent in self.policies}
-        values |= {f"{team.name}/loss": self._accumulate(team, steps, returns) for team in self._teams}
-        for team in self._teams:  # after all losses, so that one that fails changes no weights
-            team.optimizer.step()
+        with mini_batch(self._optimizers):  # all gradients, then all steps: whatever fails changes no weights
+            values |= {f"{team.name}/loss": self._accumulate(team, steps, returns) for team in self._teams}
+        step_together(self._optimizers)
         decay = self.config.baseline_decay
         self._baselines = {agent: decay * old + (1 - decay) * means[agent] for agent, old in self._baselines.items()}
         turn_1 = [credit.mean(list(step.rewards.values())) for step in steps if step.turn == 1]
@@ -67,18 +68,17 @@ class MovingBaseline:
         pairs = [(step.completions[agent], returns[step.env_step][agent], agent) for agent in team.agents for step in steps]
         completions = [completion for completion, _, _ in pairs]
         advantages = torch.tensor([value - self._baselines[agent] for _, value, agent in pairs], dtype=torch.float64)
-        weights = torch.full((len(pairs),), 1 / len(pairs))
         total = 0.0
         for rows in team.policy.micro_batches(completions):  # as many as fit in memory; their gradients add up
-            scored = team.policy.logprobs([completions[row] for row in rows])
-            loss = losses.policy_gradient_loss(scored.logprobs, scored.mask, advantages[rows], weights[rows])
+            scored, weights = team.policy.logprobs([completions[row] for row in rows]), torch.full((len(rows),), 1 / len(pairs))
+            loss = losses.policy_gradient_loss(scored.logprobs, scored.mask, advantages[rows], weights)
             team.optimizer.backward(loss)
             total += loss.item()
         return total
 
     def flush(self):
         """No states wait at the end of an epoch, but gradients may, with `gradient_accumulation_steps`."""
-        flush_together([team.optimizer for team in self._teams])
+        flush_together(self._optimizers)
         return []
 
     def state_dict(self):

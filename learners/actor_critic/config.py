@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from learners.config import TrainingConfig, require_choice, require_int, require_number
+from learners.config import TrainingConfig, require_choice, require_devices, require_int, require_number
 from llm_envs.types import RolloutSpec
 
 
@@ -71,7 +71,14 @@ class ActorCriticConfig(TrainingConfig):
         require_number("value_loss_coef", self.value_loss_coef, above=0)
         require_number("gae_lambda", self.gae_lambda, at_least=0, at_most=1)
         require_number("early_termination_threshold", self.early_termination_threshold, optional=True)
+        require_devices("critic_devices", self.critic_devices)
+        require_choice("reference_kl_enabled", self.reference_kl_enabled, (True, False))
         require_number("reference_kl_coef", self.reference_kl_coef, at_least=0)
+        require_devices("reference_devices", self.reference_devices, self.team_size)
+        if self.reference_devices is not None and not self.reference_kl_enabled:
+            raise ValueError(
+                f"reference_devices={self.reference_devices!r} needs reference_kl_enabled=True: without it there are none"
+            )
         if self.num_turns is not None:
             self.check_num_turns(self.num_turns)
 

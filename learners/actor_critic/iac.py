@@ -13,22 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from learners.actor_critic.buffers import Buffers
+from learners.actor_critic.buffers import Buffers, Row, by_agent, row_tree, samples_of, tree_row
 from learners.actor_critic.collecting import bootstraps, chain_samples, values_of
 from learners.actor_critic.config import ActorCriticConfig
 from learners.actor_critic.critic import Critic, critic_optimizer
 from learners.actor_critic.reading import AgentReader, next_completions, next_prompts
 from learners.actor_critic.samples import Sample, turn_metrics, update_metrics
 from learners.actor_critic.trained import Trained
-from learners.actor_critic.updating import accumulate_actor, accumulate_critic, all_or_nothing, step_all, value_loss_of
+from learners.actor_critic.updating import accumulate_actor, accumulate_critic, step_all, value_loss_of
 from learners.chains import chains
-from learners.config import require_choice, require_int, require_number
-from learners.credit import means
+from learners.config import require_choice, require_devices, require_int, require_number
 from learners.decoding import Ids
+from learners.interrupts import interruptible
 from learners.learner import TrainablePolicy
+from learners.optim import mini_batch
 from learners.policy import HFPolicy
 from learners.references import References
 from learners.teams import Team, sharing, teams_of
+from learners.updates import Updates
 from llm_envs.rollouts import map_in_order
 from llm_envs.types import AgentID, EnvStep, Metrics, RolloutSpec
 
@@ -51,6 +53,7 @@ class IACConfig(ActorCriticConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("use_separate_critic", self.use_separate_critic, (True, False))
+        require_devices("critic_devices", self.critic_devices, 1, self.team_size)
         require_int("value_head_hidden_dim", self.value_head_hidden_dim, 1, optional=True)
         require_number("value_clip_range", self.value_clip_range, above=0, optional=True)
         foreign = ("value_head_hidden_dim",) if self.use_separate_critic else ("critic_value_head_hidden_dim", "critic_devices")
@@ -97,8 +100,8 @@ class IAC:
         )
         self._critic_names = {agent: name for name, agents in sharing(self.critics).items() for agent in agents}
         self._trained = self._make_trained(references)
-        self._buffers = Buffers(list(self.policies), self.config)
-        self._updates = 0
+        self._buffers = Buffers(self.config)
+        self._updates = Updates(self._train, self._report, batch_size=self.config.train_batch_size, config=self.config)
 
     def _make_trained(self, references: Mapping[AgentID, TrainablePolicy] | None) -> Trained:
         config = self.config
@@ -114,32 +117,33 @@ class IAC:
 
     @property
     def states_until_update(self) -> int:
-        """States that can still be collected before the next update changes the policies."""
-        return self._buffers.states_until_full
+        """States that can still be collected before the next update changes the policies; 0 while one was stopped in its middle."""
+        return 0 if self._updates.under_way else self._buffers.states_until_full
 
     def update(self, steps: Sequence[EnvStep]) -> list[Metrics]:
         """Fill the buffers with whole episodes, in order; step the optimisers after an episode that fills them.
 
         Raises:
             ValueError: for trees, through which no chain runs.
-            FloatingPointError: if a value, target, loss or gradient is not finite; the weights are untouched then.
+            FloatingPointError: if a value, target, loss or gradient is not finite; the mini-batch has changed no weights then.
+
+        An update that fails or is interrupted is gone on with by the next call: no sample is lost and none is used twice.
         """
         found = chains(steps)
-        by_agent = {agent: self._samples(agent, found) for agent in self.policies}
-        metrics: list[Metrics] = []
-        for _ in self._buffers.fill(found, by_agent):
-            metrics.extend(self._drain())
-        return metrics
+        with interruptible():
+            samples = {agent: self._samples(agent, found) for agent in self.policies}
+        self._buffers.add(found, samples)
+        return self._updates.run(lambda: self._buffers.taken(at_least=self.config.rollout_buffer_size))
 
     def flush(self) -> list[Metrics]:
         """Update on what is left in the buffers and in unfinished accumulation windows: the end of an epoch."""
-        metrics = self._drain() if len(self._buffers) else []
+        metrics = self._updates.run(lambda: self._buffers.taken(at_least=1))
         self._trained.flush()
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimisers, critics, references, buffers and counters, as a tree of tensors and plain values."""
-        return {**self._trained.state_dict(), "buffers": self._buffers.state_dict(), "updates": self._updates}
+        return {**self._trained.state_dict(), "buffers": self._buffers.state_dict(), **self._updates.state_dict(row_tree)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, bit for bit.
@@ -149,7 +153,7 @@ class IAC:
         """
         self._trained.load_state_dict(state)
         self._buffers.load_state_dict(state["buffers"])
-        self._updates = state["updates"]
+        self._updates.load_state_dict(state, tree_row)
 
     def save_critics(self, directory: Path) -> None:
         """Write `agent_<i>/critic/` folders; a head on an actor goes into the actor's own folder."""
@@ -174,15 +178,14 @@ class IAC:
 
     # ---- update ----
 
-    def _drain(self) -> list[Metrics]:
-        drained = self._buffers.drain()
-        trained = means([self._train(batch) for batch in self._buffers.mini_batches(drained, self._updates)])
-        self._updates += 1
-        return [*turn_metrics(drained, self.config.reference_kl_coef), update_metrics(drained, trained)]
+    def _report(self, rows: Sequence[Row], trained: Mapping[str, float]) -> list[Metrics]:
+        samples = by_agent(rows)
+        return [*turn_metrics(samples, self.config.reference_kl_coef), update_metrics(samples, trained)]
 
-    def _train(self, batch: Mapping[AgentID, Sequence[Sample]]) -> dict[str, float]:
-        """One mini-batch: all gradients first, then all steps, so that a loss that fails changes no weights."""
-        with all_or_nothing(self._trained.optimizers()):
+    def _train(self, rows: Sequence[Row], chosen: Sequence[int]) -> dict[str, float]:
+        """One mini-batch: all gradients first, then all steps, so that whatever fails changes no weights."""
+        batch = samples_of(rows, chosen, self.config)
+        with mini_batch(self._trained.optimizers().values()):
             parts = map_in_order(lambda team: self._accumulate(team, batch), self._trained.teams, self._executor)
         values = {name: value for part in parts for name, value in part.items()}
         trained = self._trained.optimizers() if self._trains_actors else self._trained.optimizers_of_critics()
@@ -190,7 +193,7 @@ class IAC:
 
     @property
     def _trains_actors(self) -> bool:
-        return self._updates >= self.config.critic_warmup_updates
+        return self._updates.count >= self.config.critic_warmup_updates
 
     def _accumulate(self, team: Team, batch: Mapping[AgentID, Sequence[Sample]]) -> dict[str, float]:
         values: dict[str, float] = {}

@@ -14,21 +14,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from learners.actor_critic.buffers import Buffers
+from learners.actor_critic.buffers import Buffers, Row, by_agent, row_tree, samples_of, tree_row
 from learners.actor_critic.collecting import bootstraps, chain_samples, values_of
 from learners.actor_critic.config import ActorCriticConfig
 from learners.actor_critic.critic import Critic, critic_optimizer
 from learners.actor_critic.reading import joint_text, next_completions, texts_of
 from learners.actor_critic.samples import Sample, turn_metrics, update_metrics
 from learners.actor_critic.trained import Trained
-from learners.actor_critic.updating import accumulate_actor, accumulate_critic, all_or_nothing, step_all, value_loss_of
+from learners.actor_critic.updating import accumulate_actor, accumulate_critic, step_all, value_loss_of
 from learners.chains import chains
-from learners.config import require_choice
-from learners.credit import mean, means
+from learners.config import require_choice, require_devices
+from learners.credit import mean
 from learners.decoding import Ids
+from learners.interrupts import interruptible
 from learners.learner import TrainablePolicy
+from learners.optim import mini_batch
 from learners.references import References
 from learners.teams import Team, teams_of
+from learners.updates import Updates
 from llm_envs.rollouts import map_in_order
 from llm_envs.types import AgentID, EnvStep, Metrics, RolloutSpec
 
@@ -46,6 +49,7 @@ class MAACConfig(ActorCriticConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_devices("critic_devices", self.critic_devices, 1)
         require_choice("counterfactual_baseline", self.counterfactual_baseline, (True, False))
         if self.counterfactual_baseline and self.critic_type != "q":
             raise ValueError(f"counterfactual_baseline needs critic_type='q', which knows actions, got {self.critic_type!r}")
@@ -93,43 +97,38 @@ class MAAC:
         kl = References(teams, self.config.reference_devices, references) if self.config.reference_kl_enabled else None
         self._trained = Trained(teams, {_TEAM: critic}, {_TEAM: critic_optimizer(critic, self.config)}, kl)
         self._value_loss = value_loss_of(self.config.value_loss_coef)
-        self._buffers = Buffers(list(self.policies), self.config)
-        self._updates = 0
+        self._buffers = Buffers(self.config)
+        self._updates = Updates(self._train, self._report, batch_size=self.config.train_batch_size, config=self.config)
 
     @property
     def states_until_update(self) -> int:
-        """States that can still be collected before the next update changes the policies."""
-        return self._buffers.states_until_full
+        """States that can still be collected before the next update changes the policies; 0 while one was stopped in its middle."""
+        return 0 if self._updates.under_way else self._buffers.states_until_full
 
     def update(self, steps: Sequence[EnvStep]) -> list[Metrics]:
         """Fill the buffers with whole episodes, in order; step the optimisers after an episode that fills them.
 
         Raises:
             ValueError: for trees, through which no chain runs.
-            FloatingPointError: if a value, target, loss or gradient is not finite; the weights are untouched then.
+            FloatingPointError: if a value, target, loss or gradient is not finite; the mini-batch has changed no weights then.
+
+        An update that fails or is interrupted is gone on with by the next call: no sample is lost and none is used twice.
         """
         found = chains(steps)
-        reads = self._reads([step for chain in found for step in chain])
-        values = values_of(self.critic, reads)
-        beyond = bootstraps(found, lambda ends: values_of(self.critic, self._reads_behind(ends)))
-        references = self._trained.references
-        by_agent = {agent: chain_samples(agent, found, reads, values, beyond, references, self.config) for agent in self.policies}
-        if self.config.counterfactual_baseline:
-            by_agent = {agent: self._counterfactual(agent, found, samples) for agent, samples in by_agent.items()}
-        metrics: list[Metrics] = []
-        for _ in self._buffers.fill(found, by_agent):
-            metrics.extend(self._drain())
-        return metrics
+        with interruptible():
+            samples = self._samples(found)
+        self._buffers.add(found, samples)
+        return self._updates.run(lambda: self._buffers.taken(at_least=self.config.rollout_buffer_size))
 
     def flush(self) -> list[Metrics]:
         """Update on what is left in the buffers and in unfinished accumulation windows: the end of an epoch."""
-        metrics = self._drain() if len(self._buffers) else []
+        metrics = self._updates.run(lambda: self._buffers.taken(at_least=1))
         self._trained.flush()
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimisers, critic, references, buffers and counters, as a tree of tensors and plain values."""
-        return {**self._trained.state_dict(), "buffers": self._buffers.state_dict(), "updates": self._updates}
+        return {**self._trained.state_dict(), "buffers": self._buffers.state_dict(), **self._updates.state_dict(row_tree)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, bit for bit.
@@ -139,13 +138,24 @@ class MAAC:
         """
         self._trained.load_state_dict(state)
         self._buffers.load_state_dict(state["buffers"])
-        self._updates = state["updates"]
+        self._updates.load_state_dict(state, tree_row)
 
     def save_critics(self, directory: Path) -> None:
         """Write the folder `critic/`, value head included."""
         self.critic.save(directory / "critic")
 
-    # ---- what the critic reads ----
+    # ---- samples ----
+
+    def _samples(self, found: Sequence[Sequence[EnvStep]]) -> dict[AgentID, list[list[Sample]]]:
+        """Each agent's samples, chain by chain."""
+        reads = self._reads([step for chain in found for step in chain])
+        values = values_of(self.critic, reads)
+        beyond = bootstraps(found, lambda ends: values_of(self.critic, self._reads_behind(ends)))
+        references = self._trained.references
+        samples = {agent: chain_samples(agent, found, reads, values, beyond, references, self.config) for agent in self.policies}
+        if self.config.counterfactual_baseline:
+            return {agent: self._counterfactual(agent, found, own) for agent, own in samples.items()}
+        return samples
 
     def _reads(self, steps: Sequence[EnvStep]) -> list[Ids]:
         """Ids of the joint history before each step, with a Q critic the joint action behind it."""
@@ -185,15 +195,14 @@ class MAAC:
 
     # ---- update ----
 
-    def _drain(self) -> list[Metrics]:
-        drained = self._buffers.drain()
-        trained = means([self._train(batch) for batch in self._buffers.mini_batches(drained, self._updates)])
-        self._updates += 1
-        return [*turn_metrics(drained, self.config.reference_kl_coef), update_metrics(drained, trained)]
+    def _report(self, rows: Sequence[Row], trained: Mapping[str, float]) -> list[Metrics]:
+        samples = by_agent(rows)
+        return [*turn_metrics(samples, self.config.reference_kl_coef), update_metrics(samples, trained)]
 
-    def _train(self, batch: Mapping[AgentID, Sequence[Sample]]) -> dict[str, float]:
-        """One mini-batch: all gradients first, then all steps, so that a loss that fails changes no weights."""
-        trains_actors = self._updates >= self.config.critic_warmup_updates
+    def _train(self, rows: Sequence[Row], chosen: Sequence[int]) -> dict[str, float]:
+        """One mini-batch: all gradients first, then all steps, so that whatever fails changes no weights."""
+        batch = samples_of(rows, chosen, self.config)
+        trains_actors = self._updates.count >= self.config.critic_warmup_updates
 
         def accumulate(team: Team) -> float:
             return accumulate_actor(team.policy, team.optimizer, [batch[agent] for agent in team.agents])
@@ -201,7 +210,7 @@ class MAAC:
         teams = self._trained.teams if trains_actors else []
         everyone = [sample for samples in batch.values() for sample in samples]
         optimizer = self._trained.critic_optimizers[_TEAM]
-        with all_or_nothing(self._trained.optimizers()):
+        with mini_batch(self._trained.optimizers().values()):
             actor_losses = map_in_order(accumulate, teams, self._executor)
             value_loss = accumulate_critic(self.critic, optimizer, everyone, self._value_loss)
         values = {f"{team.name}/loss": loss for team, loss in zip(teams, actor_losses, strict=True)}

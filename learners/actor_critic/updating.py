@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -88,17 +87,6 @@ def value_loss_of(coefficient: float, clip_range: float | None = None) -> ValueL
         return coefficient * losses.clipped_value_loss(values, old_values, targets, clip_range)
 
     return value_loss
-
-
-@contextmanager
-def all_or_nothing(optimizers: Mapping[str, PolicyOptimizer]) -> Iterator[None]:
-    """Where a loss is not finite, the gradients of all optimisers are dropped, so that no weights change."""
-    try:
-        yield
-    except FloatingPointError:
-        for optimizer in optimizers.values():
-            optimizer.discard()
-        raise
 
 
 def step_all(optimizers: Mapping[str, PolicyOptimizer]) -> dict[str, float]:

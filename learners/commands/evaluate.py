@@ -13,7 +13,8 @@ from learners.commands.display import console, option_help
 from learners.commands.errors import UsageError, bad_input
 from learners.commands.files import read_yaml
 from learners.commands.libraries import quiet_libraries, set_threads
-from learners.commands.options import Option, dataclass_options
+from learners.commands.loading import OF_TRAINING, SECTION, model_config, options_of_loading
+from learners.commands.options import Option, dataclass_options, short_name
 from learners.commands.parsing import Parsed, first_look, leading_words, parse
 from learners.commands.settings import MAIN_ENV
 from learners.commands.targets import env_of_team, env_options, find_env, open_sections
@@ -115,7 +116,7 @@ def run(argv: Sequence[str]) -> int:
     elif len(subject.models) not in (1, len(env.possible_agents)):
         agents = ", ".join(env.possible_agents)
         raise UsageError(f"give one model for all agents or one for each of {agents}, got {len(subject.models)}")
-    policies = metered(_policies(subject, env, options))
+    policies = metered(_policies(subject, env, options, model_config(parsed)))
     steps = _play(env, policies, options)
     results = _Results(steps, _pass_rates(steps, options), total_usage(policies))
     if options.json:
@@ -142,6 +143,11 @@ class _Results:
 
 def evaluate_options(env: EnvSpec) -> list[Option]:
     """Every option of `evaluate` for an env."""
+    return [*_own_options(env), *options_of_loading()]
+
+
+def _own_options(env: EnvSpec) -> list[Option]:
+    """All but those of loading models, which need torch to be read: help must not wait for it."""
     name = Option("env.name", str, MAIN_ENV, "the environment; a run's folder brings its own.")
     return [name, *dataclass_options(EvaluateOptions), *env_options(env)]
 
@@ -155,8 +161,17 @@ def _settings(argv: Sequence[str]) -> tuple[_Subject, EnvSpec, Parsed, EvaluateO
     options = evaluate_options(spec)
     # Another env has other options.
     config = {"env": of_run} if of_run.get("name") == spec.id or env is None else {}
-    parsed = parse(options, argv[len(words) :], config, open_sections=open_sections(spec))
+    parsed = parse(options, argv[len(words) :], {**config, SECTION: _loading(subject)}, open_sections=open_sections(spec))
     return subject, spec, parsed, _filled(parsed.built(EvaluateOptions), parsed, subject)
+
+
+def _loading(subject: _Subject) -> dict[str, Any]:
+    """How the models of a run were loaded. Its folders hold what was trained, adapters too."""
+    of_run = dict(subject.config.get(SECTION) or {})
+    # One name for the dtype, so that another one on the command line replaces it; the learner's own comes first, as in training.
+    also = of_run.pop("torch_dtype", None)
+    of_run["dtype"] = subject.config.get("learner", {}).get("dtype") or of_run.get("dtype") or also
+    return {name: value for name, value in of_run.items() if name not in OF_TRAINING}
 
 
 def _subject(words: Sequence[str]) -> _Subject:
@@ -197,7 +212,9 @@ def _preset(subject: _Subject) -> Mapping[str, Any]:
     return {name: value for name, value in preset.items() if name in _SAMPLING}
 
 
-def _policies(subject: _Subject, env: BranchingEnv, options: EvaluateOptions) -> dict[AgentID, Policy]:
+def _policies(
+    subject: _Subject, env: BranchingEnv, options: EvaluateOptions, loading: Mapping[str, Any] | None
+) -> dict[AgentID, Policy]:
     from learners.models import load_policies
     from learners.sampling import SamplingConfig
 
@@ -208,6 +225,7 @@ def _policies(subject: _Subject, env: BranchingEnv, options: EvaluateOptions) ->
             agents=subject.models if len(subject.models) > 1 else None,
             names=env.possible_agents,
             tokenizer=options.tokenizer,
+            model_config=loading,
             sampling=sampling,
             prompt_overflow=options.prompt_overflow or "error",
         )
@@ -307,13 +325,15 @@ def _as_json(spec: EnvSpec, subject: _Subject, options: EvaluateOptions, results
 
 def _help(argv: Sequence[str]) -> str:
     spec = find_env(first_look(argv, ("env",)).get("env") or MAIN_ENV)
-    options = evaluate_options(spec)
+    options = _own_options(spec)
     return option_help(
         "llm-marl evaluate RUN [--OPTION VALUE]...\n       llm-marl evaluate MODEL... --env ID [--OPTION VALUE]...",
         "Play a team on the evaluation items of an environment, one completion for each agent and turn, and print what it earns. "
-        "RUN is the folder of a run of `llm-marl train`; MODELs are one for all agents or one for each: hub names, folders, tiny.",
+        "RUN is the folder of a run of `llm-marl train`; MODELs are one for all agents or one for each: hub names, folders, tiny. "
+        "--model_config.OPTION says how they are loaded, as for `llm-marl train`, whose help lists the options; a run is loaded as "
+        "it was trained unless told otherwise.",
         [
-            ("the evaluation", [option for option in options if not option.name.startswith("env.") or option.name == "env.name"]),
-            (f"the env {spec.id}", [option for option in options if option.name.startswith("env.") and option.name != "env.name"]),
+            ("the evaluation", [option for option in options if "." not in short_name(option.name)]),
+            (f"the env {spec.id}", [option for option in options if short_name(option.name).startswith("env.")]),
         ],
     )

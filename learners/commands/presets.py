@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -24,12 +24,14 @@ class Job:
         num_turns: most turns of an episode.
         options: of the learner as they are without a preset, the user's among them.
         given: names of the user's.
+        backend: names of the options of the learner that `rl_algorithm` names, for those that have such an option.
     """
 
     num_items: int | None
     num_turns: int
     options: Mapping[str, Any]
     given: Collection[str]
+    backend: Callable[[], Collection[str]] = frozenset
 
     @property
     def critic_type(self) -> str:
@@ -155,13 +157,17 @@ def _marlhf_iter(job: Job) -> Values:
 
 
 def _backend(job: Job) -> Values:
-    """Of the policy-gradient learner in MARLHF."""
-    chains = job.options["rl_algorithm"] in ("maac", "iac")
-    own = _actor_critic(job) if chains else _reinforce(job)
-    names = ("num_generations", "rollout_buffer_size", *(("critic_learning_rate",) if chains else ()))
-    further = {name: own[name] for name in ("value_head_learning_rate", "advantage_normalization") if name in own}
+    """Of the policy-gradient learner in MARLHF, which may be another package's: only what it has."""
+    known = job.backend()
+    own = _actor_critic(job) if "gae_lambda" in known else _reinforce(job)
     penalty = {"reference_kl_enabled": True, "reference_kl_coef": 0.03}
-    return {**{name: own[name] for name in names}, "rl_options": {**penalty, **further}}
+    direct = _among(("num_generations", "rollout_buffer_size", "critic_learning_rate"), own, known)
+    further = _among(("value_head_learning_rate", "advantage_normalization"), own, known)
+    return {**direct, "rl_options": {**_among(penalty, penalty, known), **further}}
+
+
+def _among(names: Iterable[str], values: Values, known: Collection[str]) -> Values:
+    return {name: values[name] for name in names if name in values and name in known}
 
 
 def _replay(job: Job, sample_size: int | None = None) -> Values:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from learners.commands import presets
 from learners.commands.errors import UsageError, bad_input
 from learners.commands.files import is_plain, read_yaml
+from learners.commands.loading import model_options
 from learners.commands.options import Option, dataclass_options
 from learners.commands.parsing import Parsed, first_look, parse
 from learners.commands.targets import env_of_team, env_options, find_env, open_sections
@@ -153,8 +154,6 @@ class TrainSettings:
 
 def train_options(env: EnvSpec, trainer: Any) -> list[Option]:
     """Every option of `train` for an env and a learner."""
-    from learners.models import ModelConfig
-
     learners = ", ".join(list_learners())
     chosen = [
         Option(
@@ -171,7 +170,7 @@ def train_options(env: EnvSpec, trainer: Any) -> list[Option]:
         *dataclass_options(RunOptions),
         *env_options(env),
         *dataclass_options(trainer.learner_class.config_class, "learner."),
-        *dataclass_options(ModelConfig, "model_config."),
+        *model_options(),
         *dataclass_options(WandbOptions, "wandb."),
     ]
 
@@ -218,13 +217,24 @@ def _preset(run: RunOptions, env: BranchingEnv, parsed: Parsed) -> dict[str, Any
     options = parsed.section("learner")
     given = {name for name in options if f"learner.{name}" in parsed.given}
     count = len(env.items) if has_length(env.items) else None
-    job = presets.Job(num_items=count, num_turns=env.num_turns, options=options, given=given)
+    job = presets.Job(
+        num_items=count, num_turns=env.num_turns, options=options, given=given, backend=lambda: _backend_options(options)
+    )
     values = presets.values(presets.choose(run.preset, run.models), job)
     return {
         name: {entry: own for entry, own in value.items() if entry not in options[name]} if isinstance(value, dict) else value
         for name, value in values.items()
         if name in options and (name not in given or isinstance(value, dict))
     }
+
+
+def _backend_options(options: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the options of the learner that `rl_algorithm` names."""
+    from learners.preference.marlhf import backend_trainer
+
+    with bad_input("--learner."):
+        config = backend_trainer(options["rl_algorithm"]).learner_class.config_class
+    return frozenset(entry.name for entry in fields(config))
 
 
 def _name_in(config: Mapping[str, Any], section: str) -> str | None:

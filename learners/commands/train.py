@@ -18,6 +18,7 @@ from learners.commands.episodes import episode_estimate, return_of, show_changes
 from learners.commands.errors import UsageError, bad_input
 from learners.commands.files import to_yaml
 from learners.commands.libraries import quiet_libraries, set_threads
+from learners.commands.loading import model_config
 from learners.commands.options import short_name
 from learners.commands.settings import MAIN_ENV, TrainSettings, chosen_parts, settings, train_options
 from learners.credit import mean
@@ -143,7 +144,6 @@ def _build(chosen: TrainSettings, folder: Path, config_text: str) -> Any:
     from learners.tracking import TensorBoardSink
 
     run = chosen.run
-    model_config = {name: value for name, value in chosen.parsed.section("model_config").items() if value not in (None, {}, False)}
     with bad_input():
         return chosen.trainer(
             env=chosen.env,
@@ -151,7 +151,7 @@ def _build(chosen: TrainSettings, folder: Path, config_text: str) -> Any:
             agents=run.agents,
             tokenizer=run.tokenizer,
             **({} if run.critic_model is None else {"critic_model": run.critic_model}),
-            model_config=model_config or None,
+            model_config=model_config(chosen.parsed),
             args=chosen.config,
             output_dir=folder,
             record=run.record,
@@ -222,7 +222,7 @@ def _run_training(chosen: TrainSettings, trainer: Any, resume: _Resume, folder: 
 
 
 def _report(chosen: TrainSettings, folder: Path, before: Sequence[EnvStep], after: Sequence[EnvStep], out: Console) -> None:
-    from learners.report import plot
+    from learners.curves import plot
 
     if chosen.run.plot:
         plot(folder)

@@ -76,6 +76,7 @@ class CollectPhase:
 
     changes_policies = False
     epochs = 1
+    unit = "items"
 
     def __init__(self, gathering: Gathering, oracle: Callable[[], Sampler], iteration: int) -> None:
         self.name = gathering.label(iteration, "collecting pairs")
@@ -95,6 +96,10 @@ class CollectPhase:
     def begin(self, env_step: int) -> list[Metrics]:
         """Forget the last round, and let comparator and snapshots see the team as it is."""
         self._gathering.begin_round(self._iteration)
+        return []
+
+    def go_on(self) -> list[Metrics]:
+        """Nothing: items that were stopped have left nothing."""
         return []
 
     def num_rows(self) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from learners.config import canonical_choice, require_int, require_text
+from learners.config import canonical_choice, require_devices, require_int, require_text, require_texts
 from learners.models import ModelConfig, load_policies
 from learners.policy import HFPolicy
 from learners.preference.api import EndpointOptions, EndpointPolicy
@@ -65,8 +65,11 @@ class ComparatorOptions(EndpointOptions):
     comparator_devices: str | Sequence[str] | None = None
     comparator_history_k: int | None = None
 
-    def check_comparator_options(self) -> None:
+    def check_comparator_options(self, team_size: int | None) -> None:
         """Refuse values that are none and options that cannot apply; settles other names of the same thing.
+
+        Args:
+            team_size: number of agents, if it is known.
 
         Raises:
             ValueError: naming option, value and what is expected.
@@ -77,16 +80,19 @@ class ComparatorOptions(EndpointOptions):
         require_int("comparator_num_candidates", self.comparator_num_candidates, 1, optional=True)
         require_int("comparator_history_k", self.comparator_history_k, 1, optional=True)
         require_int("comparator_centralized_agent_index", self.comparator_centralized_agent_index, 0)
+        require_text("comparator_model_name", self.comparator_model_name, optional=True)
+        require_texts("comparator_agents", self.comparator_agents, team_size)
+        require_devices("comparator_devices", self.comparator_devices, team_size)
+        if team_size is not None:
+            check_agent_index(self, team_size)
         self._check_source()
         if self.comparator_policy == "api":
             self.check_endpoint_options()
+            if self.comparator_api_url is None:
+                raise ValueError("comparator_api_url must be given for comparator_policy='api'")
 
     def _check_source(self) -> None:
         kind = self.comparator_policy
-        require_text("comparator_model_name", self.comparator_model_name, optional=True)
-        names = self.comparator_agents
-        if names is not None and (isinstance(names, str) or not all(isinstance(name, str) for name in names)):
-            raise ValueError(f"comparator_agents must be a list of texts, got {names!r}")
         models = {"comparator_model_name": self.comparator_model_name, "comparator_agents": self.comparator_agents}
         given = [option for option, value in models.items() if value is not None]
         if kind == "model" and len(given) != 1:
@@ -107,6 +113,17 @@ class ComparatorOptions(EndpointOptions):
                 f"comparator_centralized_agent_index={self.comparator_centralized_agent_index} "
                 "needs comparator_generation_mode='centralized'"
             )
+
+
+def check_agent_index(options: ComparatorOptions, team_size: int) -> None:
+    """Refuse the index of an agent that there is not.
+
+    Raises:
+        ValueError: naming option, value and what is expected.
+    """
+    index = options.comparator_centralized_agent_index
+    if index >= team_size:
+        raise ValueError(f"comparator_centralized_agent_index must be below the number of agents, {team_size}, got {index}")
 
 
 def build_comparator(
@@ -131,11 +148,7 @@ def build_comparator(
     central = options.comparator_generation_mode == "centralized"
     if adapter is not None and not central:
         raise ValueError("centralized_comparator_adapter needs comparator_generation_mode='centralized'")
-    if options.comparator_centralized_agent_index >= len(policies):
-        raise ValueError(
-            f"comparator_centralized_agent_index must be below the number of agents, {len(policies)}, "
-            f"got {options.comparator_centralized_agent_index}"
-        )
+    check_agent_index(options, len(policies))
     if central:
         return _centralized(options, policies, sampling, model_config, adapter or TaggedSections(tuple(policies)))
     if options.comparator_policy == "api":

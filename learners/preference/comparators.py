@@ -70,6 +70,9 @@ class PolicyComparator:
         own: the team's policies: what others write is put into their tokens.
         writers: who writes; the team itself, or others.
         history: of writers that are copies of the team.
+
+    Raises:
+        TypeError, ValueError: an agent whose writer has other tokens cannot take over texts.
     """
 
     whole_team = False
@@ -80,6 +83,9 @@ class PolicyComparator:
         writers: Mapping[AgentID, Policy],
         history: PolicyHistory | None = None,
     ) -> None:
+        for agent, policy in own.items():
+            if writers[agent] is not policy and not _same_tokens(writers[agent], policy):
+                require_reader(agent, policy)
         self._own = own
         self._writers = writers
         self._history = history
@@ -129,6 +135,9 @@ class CentralizedComparator:
         writer: of the joint texts.
         adapter: joins prompts and splits texts.
         history: where the writer is a copy from the team.
+
+    Raises:
+        TypeError, ValueError: an agent cannot take over texts.
     """
 
     whole_team = True
@@ -140,6 +149,8 @@ class CentralizedComparator:
         adapter: JointAgentAdapter,
         history: PolicyHistory | None = None,
     ) -> None:
+        for agent, policy in own.items():
+            require_reader(agent, policy)
         self._own = own
         self._agents = list(own)
         self._writer = writer
@@ -205,11 +216,16 @@ class EndpointComparator:
     Args:
         own: the team's policies.
         endpoint: that writes.
+
+    Raises:
+        TypeError, ValueError: an agent cannot take over texts.
     """
 
     whole_team = False
 
     def __init__(self, own: Mapping[AgentID, TrainablePolicy], endpoint: EndpointPolicy) -> None:
+        for agent, policy in own.items():
+            require_reader(agent, policy)
         self._own = own
         self._agents = list(own)
         self._endpoint = endpoint
@@ -265,7 +281,7 @@ def translated(completions: Sequence[Completion], prompt: str, writer: Policy, o
     """
     if writer is own:
         return list(completions)
-    if isinstance(writer, HFPolicy) and isinstance(own, HFPolicy) and _same_tokens(writer, own):
+    if isinstance(own, HFPolicy) and _same_tokens(writer, own):
         (read,) = own.encode([prompt])  # templates of chats may differ even then
         return [replace(completion, prompt_ids=read) for completion in completions]
     written = as_completions(own, prompt, [completion.text for completion in completions])
@@ -277,20 +293,33 @@ def translated(completions: Sequence[Completion], prompt: str, writer: Policy, o
     ]
 
 
-def as_completions(own: TrainablePolicy, prompt: str, texts: Sequence[str | None]) -> list[Completion]:
-    """Texts of others as completions of a policy; None is no answer.
+def require_reader(agent: AgentID, own: TrainablePolicy) -> None:
+    """Refuse a policy that cannot take over texts of others as its own completions, before any is drawn.
 
     Raises:
-        TypeError: the policy cannot read texts of others.
+        TypeError: it does not tokenise texts.
+        ValueError: it has no end token to put behind them.
     """
     if not isinstance(own, HFPolicy):
-        raise TypeError(f"comparing with texts of others needs policies that tokenise them, got {type(own).__name__}")
+        raise TypeError(f"comparing with texts of others needs policies that tokenise them, {agent} has a {type(own).__name__}")
+    if not own.end_token_ids:
+        raise ValueError(
+            f"the comparator writes texts for {agent}, and they cannot be ended: neither its tokenizer nor its model's generation "
+            "configuration names an end token"
+        )
+
+
+def as_completions(own: TrainablePolicy, prompt: str, texts: Sequence[str | None]) -> list[Completion]:
+    """Texts of others as completions of a policy that `require_reader` has let pass; None is no answer."""
+    assert isinstance(own, HFPolicy)
     answered = [text for text in texts if text is not None]
     written = iter(own.as_written([prompt] * len(answered), answered))
     return [NO_ANSWER if text is None else next(written) for text in texts]
 
 
-def _same_tokens(writer: HFPolicy, own: HFPolicy) -> bool:
+def _same_tokens(writer: Policy, own: TrainablePolicy) -> bool:
+    if not isinstance(writer, HFPolicy) or not isinstance(own, HFPolicy):
+        return False
     mine, theirs = own.tokenizer, writer.tokenizer
     same = mine is theirs or (len(mine) == len(theirs) and mine.get_vocab() == theirs.get_vocab())
     return same and own.end_token_ids == writer.end_token_ids

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from learners.compatibility import redact
-from learners.config import require_int, require_number
+from learners.config import require_int, require_number, require_text
 from learners.preference.endpoint_formats import canonical_format
 from learners.preference.endpoint_secrets import check_headers, check_url, check_variable, read_variable, variables
 
@@ -77,6 +77,7 @@ class EndpointOptions:
                 "comparator_api_key_env, so that the key is not written into configs and checkpoints"
             )
         canonical_format(self.comparator_api_format)
+        require_text("comparator_api_model", self.comparator_api_model, optional=True)
         require_number("comparator_api_timeout", self.comparator_api_timeout, above=0)
         require_number("comparator_api_retry_wait", self.comparator_api_retry_wait, at_least=0)
         require_number("comparator_api_max_retry_wait", self.comparator_api_max_retry_wait, at_least=0)
@@ -95,6 +96,7 @@ class EndpointOptions:
     def _check_headers(self) -> None:
         if self.comparator_api_headers is not None:
             check_headers("comparator_api_headers", self.comparator_api_headers)
+        require_text("comparator_api_key_header", self.comparator_api_key_header)
         check_headers("comparator_api_key_header", {self.comparator_api_key_header: "${KEY}"})
         if self.comparator_api_key_prefix is not None:
             check_headers("comparator_api_key_prefix", {"prefix": self.comparator_api_key_prefix})

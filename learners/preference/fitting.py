@@ -69,7 +69,10 @@ class FitPhase:
         changes_policies: whether the learner is the team.
         at_begin: called before the first pass.
         at_end: what else to log after a pass.
+        at_finish: called after the last pass.
     """
+
+    unit = "pairs"
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class FitPhase:
         changes_policies: bool,
         at_begin: Callable[[], None] | None = None,
         at_end: Callable[[], Mapping[str, float]] | None = None,
+        at_finish: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.epochs = epochs
@@ -97,11 +101,16 @@ class FitPhase:
         self._prefix = prefix
         self._at_begin = at_begin
         self._at_end = at_end
+        self._at_finish = at_finish
 
     def begin(self, env_step: int) -> list[Metrics]:
         """Get the learner ready."""
         if self._at_begin is not None:
             self._at_begin()
+        return []
+
+    def go_on(self) -> list[Metrics]:
+        """Nothing: a batch that was stopped has changed nothing."""
         return []
 
     def num_rows(self) -> int:
@@ -125,9 +134,13 @@ class FitPhase:
 
     def end_epoch(self, epoch: int, num_rows: int, env_step: int) -> list[Metrics]:
         """The means of the pass. Without pairs there is nothing to tell."""
+        if num_rows > 0:
+            self._meter.add(self._learner.flush())
+        if epoch == self.epochs - 1 and self._at_finish is not None:
+            self._at_finish()
         if num_rows == 0:
             return []
-        self._meter.add(self._learner.flush())
-        values = self._meter.take() | dict({} if self._at_end is None else self._at_end())
+        further = dict({} if self._at_end is None else self._at_end())
+        values = self._meter.take() | further
         named = {f"{self._prefix}/{name}": value for name, value in values.items()}
         return [Metrics(env_step, {**named, f"{self._prefix}/epoch": epoch + 1}, group=PASS_GROUP)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from learners.phases import Sampler
 from learners.policy import HFPolicy
@@ -14,6 +13,7 @@ from learners.preference.config import PreferenceConfig
 from learners.preference.distributions import RewardDistribution
 from learners.preference.parts import Part
 from learners.preference.replay import ReplayBuffer
+from learners.preference.snapshots import Snapshots
 from llm_envs.types import AgentID
 
 
@@ -29,7 +29,7 @@ class Gathering:
         num_comparisons: responses the comparator draws to an item.
         replay: see `CollectPhase`.
         distribution: see `CollectPhase`.
-        snapshots: folder for the team as each round begins; None keeps none.
+        snapshots: of the team, before the first round and after each.
         store: of the pairs.
     """
 
@@ -40,7 +40,7 @@ class Gathering:
     num_comparisons: int = 0
     replay: ReplayBuffer | None = None
     distribution: RewardDistribution | None = None
-    snapshots: Path | None = None
+    snapshots: Snapshots | None = None
     store: PairStore = field(default_factory=PairStore)
 
     def phase(self, oracle: Callable[[], Sampler], iteration: int) -> CollectPhase:
@@ -58,15 +58,19 @@ class Gathering:
             "comparator": self.comparator,
             "replay": self.replay,
             "distribution": self.distribution,
+            "snapshots": self.snapshots,
         }
         return {name: part for name, part in parts.items() if part is not None}
 
     def begin_round(self, iteration: int) -> None:
-        """Forget the last round, and let comparator and snapshots see the team as it is.
+        """Forget the last round, and let the comparator see the team as it is.
 
         Raises:
             ReplayError: the round's file belongs to another run.
+            ValueError: the folder of snapshots does.
         """
+        if self.snapshots is not None and iteration == 1:
+            self.snapshots.save(0)
         if self.replay is not None:
             self.replay.begin_round(iteration)
         self.store.begin_round()
@@ -74,8 +78,8 @@ class Gathering:
             self.distribution.begin_round()
         if self.comparator is not None:
             self.comparator.begin_round(iteration)
+
+    def end_round(self, iteration: int) -> None:
+        """Keep the team that the round has made."""
         if self.snapshots is not None:
-            # Before any round it is the initial team.
-            folder = self.snapshots / ("initial" if iteration == 1 else f"iteration_{iteration - 1:04d}")
-            for index, policy in enumerate(self.policies.values()):
-                policy.save(folder / f"agent_{index}")
+            self.snapshots.save(iteration)

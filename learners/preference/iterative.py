@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from learners.config import canonical_choice, require_int
+from learners.config import canonical_choice, canonical_path, require_int
 from learners.phases import Phase, Sampler
 from learners.preference.comparator_sources import ComparatorOptions
 from learners.preference.fitting import FitPhase, Meter
@@ -27,7 +27,8 @@ class IterativeOptions(ReplayOptions, ComparatorOptions):
 
     Attributes:
         num_iterations: rounds of collect → store → replay → train.
-        policy_checkpoint_dir: folder for the team as each round begins: `initial`, `iteration_0001`, …; None keeps none.
+        policy_checkpoint_dir: folder for the team before the first round and after each: `initial`, `iteration_0001`, …; None keeps
+            none. It must not be that of another run.
     """
 
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"num_iterations", "policy_checkpoint_dir"})
@@ -35,17 +36,20 @@ class IterativeOptions(ReplayOptions, ComparatorOptions):
     num_iterations: int = 6
     policy_checkpoint_dir: str | Path | None = None
 
-    def check_iterative_options(self) -> None:
+    def check_iterative_options(self, team_size: int | None) -> None:
         """Refuse values that are none and options that cannot apply.
+
+        Args:
+            team_size: number of agents, if it is known.
 
         Raises:
             ValueError: naming option, value and what is expected.
         """
         require_int("num_iterations", self.num_iterations, 1)
-        if self.policy_checkpoint_dir is not None and not isinstance(self.policy_checkpoint_dir, str | Path):
-            raise ValueError(f"policy_checkpoint_dir must be a path or None, got {self.policy_checkpoint_dir!r}")
+        snapshots = canonical_path("policy_checkpoint_dir", self.policy_checkpoint_dir)
+        object.__setattr__(self, "policy_checkpoint_dir", snapshots)
         self.check_replay_options()
-        self.check_comparator_options()
+        self.check_comparator_options(team_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +65,7 @@ class MADPOIterConfig(MADPOConfig, IterativeOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_iterative_options()
+        self.check_iterative_options(self.team_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,7 @@ class MARLHFIterConfig(MARLHFConfig, IterativeOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_iterative_options()
+        self.check_iterative_options(self.team_size)
         oracle = canonical_choice("preference_scoring_reward", self.preference_scoring_reward, _ORACLES)
         object.__setattr__(self, "preference_scoring_reward", oracle)
         if self.log_reward_distribution and oracle == "reward_model":
@@ -129,6 +133,7 @@ class MADPORounds(Parts):
             meter=self._meter,
             prefix="preference",
             changes_policies=True,
+            at_finish=lambda: self._gathering.end_round(iteration),
         )
 
 

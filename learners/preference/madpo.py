@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from learners import losses
-from learners.config import require_choice, require_int, require_number
+from learners.config import require_choice, require_devices, require_int, require_number
 from learners.credit import mean
+from learners.interrupts import shielded
 from learners.learner import TrainablePolicy
-from learners.optim import flush_together, step_together
+from learners.optim import flush_together, mini_batch, step_together
 from learners.preference.answers import Answers, answers_of, completion_logprobs
 from learners.preference.config import PreferenceConfig
 from learners.preference.pairs import Pair
@@ -63,6 +64,7 @@ class MADPOConfig(PreferenceConfig):
         require_number("label_smoothing", self.label_smoothing, at_least=0)
         if self.label_smoothing >= 0.5:
             raise ValueError(f"label_smoothing must be below 0.5, where pairs say nothing any more, got {self.label_smoothing!r}")
+        require_devices("reference_devices", self.reference_devices, self.team_size)
         if self.reference_devices is not None and self.reference_free:
             raise ValueError(f"reference_devices={self.reference_devices!r} needs reference_free=False: without it there are none")
 
@@ -142,22 +144,20 @@ class MADPO:
 
         Raises:
             ValueError: no pairs, or one without an answer of an agent.
-            FloatingPointError: a margin, loss or gradient is not finite; no weights and no optimiser have changed then, and the
-                gradients of the accumulation window are dropped.
+            FloatingPointError: a margin, loss or gradient is not finite.
+
+        Whatever it is stopped by, no weights and no optimiser have changed then, and no accumulation window.
         """
         self._check(pairs)
-        self.score_references(pairs)
         seen = _Seen()
-        try:
-            for part in self._micro_batches(_side_by_side(pairs)):
-                self._accumulate(part, 1.0 / len(pairs), seen)
-            norms = step_together([team.optimizer for team in self._teams])
-        except BaseException:
-            # Half a batch's gradient, whatever stopped it, must not join the next one's.
-            for team in self._teams:
-                team.optimizer.discard()
-            raise
-        return {**seen.metrics(), **self._named(norms)}
+        optimizers = [team.optimizer for team in self._teams]
+        with shielded():
+            with mini_batch(optimizers):
+                self.score_references(pairs)
+                for part in self._micro_batches(_side_by_side(pairs)):
+                    self._accumulate(part, 1.0 / len(pairs), seen)
+                values = seen.metrics()
+            return {**values, **self._named(step_together(optimizers))}
 
     def flush(self) -> dict[str, float]:
         """Update on an accumulation window that is not full: the end of an epoch. Gradient norms, empty if nothing waited."""

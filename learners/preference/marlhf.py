@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from learners.actor_critic.config import ActorCriticConfig
 from learners.config import TrainingConfig, require_int, require_text
 from learners.learner import Learner
 from learners.phases import Phase, RolloutPhase, Sampler
@@ -15,6 +16,7 @@ from learners.preference.gathering import Gathering
 from learners.preference.pairs import Pair
 from learners.preference.parts import Parts
 from learners.preference.reward_model import JointRewardModel, RewardModelOptions, pairs_by_prompts, split_holdout
+from learners.registry import trainer_class
 from llm_envs.types import AgentID, Policy
 from llm_envs.wrappers import ScoreWith
 
@@ -80,7 +82,7 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_text("rl_algorithm", self.rl_algorithm)
-        if not isinstance(self.rl_options, Mapping):
+        if not isinstance(self.rl_options, Mapping) or not all(isinstance(name, str) for name in self.rl_options):
             raise ValueError(f"rl_options must map names to values, got {self.rl_options!r}")
         object.__setattr__(self, "rl_algorithm", _ALIASES.get(self.rl_algorithm, self.rl_algorithm))
         self.check_reward_model_options()
@@ -89,6 +91,24 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
         repeated = [name for name in self.rl_options if name in known]
         if repeated:
             raise ValueError(f"rl_options must not hold {', '.join(repeated)}: the config has options of these names")
+        require_text("critic_model_name", self.critic_model_name, optional=True)
+        self._check_backend()
+
+    def _check_backend(self) -> None:
+        """Refuse now what the learner would refuse once the models are loaded."""
+        config_class = backend_trainer(self.rl_algorithm).learner_class.config_class
+        if issubclass(config_class, PreferenceConfig):
+            raise ValueError(f"rl_algorithm={self.rl_algorithm!r} learns from preferences: it must be a policy-gradient learner")
+        self.backend_config(config_class)
+        if self.critic_model_name is None:
+            return
+        if not issubclass(config_class, ActorCriticConfig):
+            raise ValueError(f"critic_model_name cannot apply: rl_algorithm={self.rl_algorithm!r} has no critic")
+        if self.use_separate_critic is False:
+            raise ValueError(
+                f"critic_model_name cannot apply with use_separate_critic=False, whose critics are heads on the actors, "
+                f"got {self.critic_model_name!r}"
+            )
 
     def backend_config(self, config_class: type[TrainingConfig]) -> TrainingConfig:
         """The learner's config: what all learners share, and its own options.
@@ -101,10 +121,26 @@ class MARLHFConfig(PreferenceConfig, RewardModelOptions):
         shared |= {"collaboration_mode": "decentralized", "num_agents": None, "external_prompt_passthrough": False}
         own = {name: value for name in _TO_BACKEND if (value := getattr(self, name)) is not None} | dict(self.rl_options)
         known = {entry.name for entry in fields(config_class)}
-        unknown = [name for name in own if name not in known]
+        unknown = [f"rl_options.{name}" if name in self.rl_options else name for name in own if name not in known]
         if unknown:
             raise ValueError(f"{', '.join(unknown)} cannot apply: rl_algorithm={self.rl_algorithm!r} has no such option")
-        return config_class(**{**shared, **own})
+        try:
+            return config_class(**{**shared, **own})
+        except ValueError as error:
+            raise ValueError(f"rl_algorithm={self.rl_algorithm!r}: {error}") from error
+
+
+def backend_trainer(rl_algorithm: str) -> Any:
+    """Class of the trainer of a policy-gradient learner.
+
+    Raises:
+        ValueError: an unknown name, with those like it.
+        ImportError: it cannot be imported.
+    """
+    try:
+        return trainer_class(_ALIASES.get(rl_algorithm, rl_algorithm))
+    except ValueError as error:
+        raise ValueError(f"rl_algorithm: {error}") from error
 
 
 class MARLHF(Parts):
@@ -173,7 +209,7 @@ class MARLHF(Parts):
 
     def _split(self, iteration: int) -> tuple[list[Pair], list[Pair]]:
         by_item = pairs_by_prompts(self._gathering.store.selected)
-        return split_holdout(by_item, self._config.reward_holdout_fraction, self._config.seed + iteration)
+        return split_holdout(by_item, self._config.reward_holdout_fraction, (self._config.seed, iteration))
 
     def _holdout(self, iteration: int) -> dict[str, float]:
         held = self._split(iteration)[1]
@@ -188,4 +224,5 @@ class MARLHF(Parts):
             self._gathering.label(iteration, f"training with {self._config.rl_algorithm}"),
             first_epoch=(iteration - 1) * epochs,
             wanted=lambda: bool(self._gathering.store.selected),
+            at_finish=lambda: self._gathering.end_round(iteration),
         )

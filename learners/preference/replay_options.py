@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from learners.config import canonical_choice, require_choice, require_int, require_number
+from learners.config import canonical_choice, canonical_path, require_choice, require_int, require_number
 
 _MODES = {
     "current": ("latest", "new"),
@@ -53,8 +53,8 @@ class ReplayOptions:
             self.preference_replay_lambda,
             self.preference_replay_sample_size,
         )
-        if self.preference_replay_dir is not None and not isinstance(self.preference_replay_dir, str | Path):
-            raise ValueError(f"preference_replay_dir must be a path or None, got {self.preference_replay_dir!r}")
+        folder = canonical_path("preference_replay_dir", self.preference_replay_dir)
+        object.__setattr__(self, "preference_replay_dir", folder)
         require_choice("log_reward_distribution", self.log_reward_distribution, (True, False))
 
 

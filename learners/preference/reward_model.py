@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any, ClassVar
 
 import torch
@@ -19,11 +19,12 @@ from torch import Tensor
 
 from learners import losses
 from learners.actor_critic.critic import Critic, value_head
-from learners.config import TrainingConfig, require_choice, require_int, require_number
+from learners.config import TrainingConfig, canonical_path, require_choice, require_device, require_int, require_number
 from learners.decoding import Ids
+from learners.interrupts import shielded
 from learners.learner import TrainablePolicy
 from learners.models import ModelConfig, load_policies
-from learners.optim import PolicyOptimizer
+from learners.optim import PolicyOptimizer, mini_batch
 from learners.policy import HFPolicy, micro_batch_budget
 from learners.preference.joint_text import Episode, JointTextEncoder
 from learners.preference.pairs import JointResponse, Pair
@@ -31,7 +32,7 @@ from learners.prompts import Room
 from learners.sampling import SamplingConfig
 from learners.teams import optimizer_of
 from learners.weights import without_adapter
-from llm_envs.seeding import ORDER, stream
+from llm_envs.seeding import ORDER, Path, stream
 from llm_envs.types import AgentID, State
 
 # Last part of the path of the draw of held-out items, apart from other draws with the run's seed.
@@ -56,7 +57,7 @@ class RewardModelOptions:
 
     MAY_CHANGE: ClassVar[frozenset[str]] = frozenset({"reward_model_device", "reward_learning_rate"})
 
-    reward_model_name: str | None = None
+    reward_model_name: str | FilePath | None = None
     reward_model_device: str | None = None
     reward_learning_rate: float = 1e-5
     reward_num_train_epochs: int = 1
@@ -71,10 +72,8 @@ class RewardModelOptions:
         Raises:
             ValueError: naming option, value and what is expected.
         """
-        for option in ("reward_model_name", "reward_model_device"):
-            value = getattr(self, option)
-            if value is not None and (not isinstance(value, (str, Path)) or not str(value)):
-                raise ValueError(f"{option} must be a text or None, got {value!r}")
+        object.__setattr__(self, "reward_model_name", canonical_path("reward_model_name", self.reward_model_name))
+        require_device("reward_model_device", self.reward_model_device)
         require_number("reward_learning_rate", self.reward_learning_rate, above=0)
         require_int("reward_num_train_epochs", self.reward_num_train_epochs, 1)
         require_int("reward_train_batch_size", self.reward_train_batch_size, 1)
@@ -196,18 +195,15 @@ class JointRewardModel:
             raise ValueError("a reward model cannot be trained on no pairs")
         winners, losers = self._read([pair.winner for pair in pairs]), self._read([pair.loser for pair in pairs])
         found: list[tuple[Tensor, Tensor]] = []
-        try:
-            for rows in self._micro_batches(winners, losers):
-                scores = self._scores([winners[row] for row in rows] + [losers[row] for row in rows])
-                won, lost = scores.chunk(2)
-                self._optimizer.backward(losses.bradley_terry_loss(won, lost).sum() / len(pairs))
-                found.append((won.detach(), lost.detach()))
+        with shielded():
+            with mini_batch([self._optimizer]):
+                for rows in self._micro_batches(winners, losers):
+                    scores = self._scores([winners[row] for row in rows] + [losers[row] for row in rows])
+                    won, lost = scores.chunk(2)
+                    self._optimizer.backward(losses.bradley_terry_loss(won, lost).sum() / len(pairs))
+                    found.append((won.detach(), lost.detach()))
+                metrics = _metrics(torch.cat([won for won, _ in found]), torch.cat([lost for _, lost in found]))
             norm = self._optimizer.step()
-        except BaseException:
-            # Half a batch's gradient, whatever stopped it, must not join the next one's.
-            self._optimizer.discard()
-            raise
-        metrics = _metrics(torch.cat([won for won, _ in found]), torch.cat([lost for _, lost in found]))
         return metrics if norm is None else {**metrics, "grad_norm": norm}
 
     def flush(self) -> dict[str, float]:
@@ -287,7 +283,7 @@ class JointRewardModel:
         self._initial = [tensor.to("cpu", copy=True) for tensor in state["initial"]]
         self._optimizer.load_state_dict(state["optimizer"])
 
-    def save(self, directory: Path | str) -> None:
+    def save(self, directory: FilePath | str) -> None:
         """Write a folder that `reward_model_name` loads: model, head and tokenizer."""
         self.critic.save(directory)
 
@@ -301,20 +297,20 @@ def _metrics(winner_scores: Tensor, loser_scores: Tensor) -> dict[str, float]:
     }
 
 
-def split_holdout(pairs_by_item: Sequence[Sequence[Pair]], fraction: float, seed: int) -> tuple[list[Pair], list[Pair]]:
+def split_holdout(pairs_by_item: Sequence[Sequence[Pair]], fraction: float, path: Path) -> tuple[list[Pair], list[Pair]]:
     """Pairs to train on and pairs held out, all of an item on one side, both in the order given.
 
     Of n items with pairs, round(`fraction` · n) are held out, but at least 1 and at most n − 1; none of a single one, or with a
-    fraction of 0. The same seed and number of items draw the same ones.
+    fraction of 0. The same path and number of items draw the same ones.
 
     Args:
         pairs_by_item: of each item; see `pairs_by_prompts` for pairs that are not grouped.
         fraction: in [0, 1).
-        seed: of the run.
+        path: of the draw: `(seed, iteration)`.
     """
     items = [pairs for pairs in pairs_by_item if pairs]
     count = min(max(round(fraction * len(items)), 1), len(items) - 1) if fraction > 0 and len(items) > 1 else 0
-    held = set(stream(ORDER, (seed, len(items), _HELD_OUT)).permutation(len(items))[:count].tolist())
+    held = set(stream(ORDER, (*path, len(items), _HELD_OUT)).permutation(len(items))[:count].tolist())
     train = [pair for index, pairs in enumerate(items) if index not in held for pair in pairs]
     return train, [pair for index, pairs in enumerate(items) if index in held for pair in pairs]
 
@@ -359,7 +355,7 @@ def build_reward_model(
         raise ValueError(
             f"reward_model_name must name a model: {agent} acts with a {type(actor).__name__}, no language model that can be copied"
         )
-    folder = None if name is None else Path(name).expanduser()
+    folder = None if name is None else FilePath(name).expanduser()
     head = value_head(without_adapter(model), folder, None, seed=config.seed)
     critic = Critic(model, head, tokenizer, micro_batch_tokens=config.micro_batch_tokens)
     return JointRewardModel(critic, options, config)

@@ -21,10 +21,10 @@ from learners.preference.distributions import RewardDistribution, reward_range_o
 from learners.preference.gathering import Gathering
 from learners.preference.iterative import IterativeOptions, MADPOIter, MADPORounds, MARLHFIter, MARLHFIterConfig
 from learners.preference.madpo import MADPO, MADPOConfig
-from learners.preference.marlhf import MARLHF, MARLHFConfig
+from learners.preference.marlhf import MARLHF, MARLHFConfig, backend_trainer
 from learners.preference.replay import ReplayBuffer
 from learners.preference.reward_model import build_reward_model
-from learners.registry import trainer_class
+from learners.preference.snapshots import Snapshots
 from learners.sampling import SamplingConfig
 from learners.trainers import TeamTrainer
 from llm_envs.env import BranchingEnv
@@ -67,7 +67,6 @@ class PreferenceTrainer(TeamTrainer):
         sampling = SamplingConfig(config.temperature, config.top_p, config.top_k, config.max_new_tokens)
         loading = ModelConfig.from_mapping(self._model_config).for_helpers(config.dtype)
         comparisons = config.comparator_num_candidates or config.preference_num_candidates
-        snapshots = config.policy_checkpoint_dir
         writers = config
         if config.collaboration_mode == "centralized":
             if self._comparator_adapter is not None:
@@ -84,7 +83,7 @@ class PreferenceTrainer(TeamTrainer):
             num_comparisons=comparisons,
             replay=ReplayBuffer.from_options(config, lambda: self.output_dir / REPLAY_FOLDER, seed=config.seed),  # type: ignore[attr-defined]
             distribution=self._distribution(env, config.discount) if config.log_reward_distribution else None,
-            snapshots=None if snapshots is None else Path(snapshots).expanduser(),
+            snapshots=Snapshots(config.policy_checkpoint_dir, policies),
         )
 
     def _distribution(self, env: BranchingEnv, discount: float) -> RewardDistribution:
@@ -143,9 +142,7 @@ class MARLHFTrainer(PreferenceTrainer):
 
     def _built_backend(self, env: BranchingEnv, policies: Mapping[AgentID, HFPolicy], config: MARLHFConfig) -> Any:
         """A trainer of the learner that the config names: it builds the learner, with critics where it has some, and saves them."""
-        backend = trainer_class(config.rl_algorithm)
-        if issubclass(backend, PreferenceTrainer):
-            raise ValueError(f"rl_algorithm={config.rl_algorithm!r} learns from preferences: it must be a policy-gradient learner")
+        backend = backend_trainer(config.rl_algorithm)
         args = config.backend_config(backend.learner_class.config_class)
         critics: dict[str, Any] = {"critic_model": self._critic_model or config.critic_model_name, "critics": self._critics}
         given = {name: value for name, value in critics.items() if value is not None}

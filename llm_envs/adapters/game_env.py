@@ -85,7 +85,7 @@ class GameEnv(BranchingEnv, ParallelEnv):  # type: ignore[misc]  # `state` is te
         self.branch_by: BranchBy = chosen_branching(make_game, next(iter(items)), name, branch_by)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_kept": OrderedDict()}
+        return {**self.__dict__, "_kept": OrderedDict()}
 
     def initial(self, item: Item, key: Path, item_index: int = -1) -> State:
         """The state an episode on this row starts from.

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import tiny_models
 import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from learners import models
 from learners.cli import main
 from learners.commands.check import CheckOptions
 from learners.commands.evaluate import evaluate_options
@@ -501,6 +503,47 @@ def test_the_preset_fits_each_preference_learner(words, expected):
     assert {name: getattr(config, name) for name in expected} == expected
 
 
+BACKEND = """
+from dataclasses import dataclass
+
+from learners import MAGRPO, MAGRPOTrainer, TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainConfig(TrainingConfig):
+    num_generations: int = 2
+
+
+class Plain(MAGRPO):
+    config_class = PlainConfig
+
+
+class PlainTrainer(MAGRPOTrainer):
+    learner_class = Plain
+"""
+
+
+def test_the_preset_gives_a_learner_of_another_package_only_what_it_has(folder, monkeypatch):
+    """One without a KL penalty, and without a buffer."""
+    (folder / "plain_learner.py").write_text(BACKEND)
+    (folder / "plain-1.0.dist-info").mkdir()
+    (folder / "plain-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: plain\nVersion: 1.0\n")
+    (folder / "plain-1.0.dist-info" / "entry_points.txt").write_text("[llm_marl.learners]\nplain = plain_learner:PlainTrainer\n")
+    monkeypatch.syspath_prepend(folder)
+    config = settings(["--learner", "marlhf", "--learner.rl_algorithm", "plain"]).config
+    assert (config.num_generations, config.rollout_buffer_size, config.rl_options) == (8, None, {})
+    assert config.agent_learning_rate == 5e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("magrop", "--learner.rl_algorithm: there is no learner 'magrop'"), ("madpo", "rl_algorithm='madpo' learns from preferences")],
+)
+def test_a_learner_that_marlhf_cannot_use_is_an_error_of_the_option(name, message, capsys):
+    assert main(["train", "--learner", "marlhf", "--learner.rl_algorithm", name]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_secrets_of_an_endpoint_are_named_not_given(monkeypatch, capsys):
     api = ["--learner", "madpo-iter", "--learner.comparator_policy", "api", "--learner.comparator_api_url", "http://127.0.0.1:9/v1"]
     for name in ("MY_KEY", "NOT_SET"):
@@ -536,6 +579,54 @@ def test_evaluating_a_run_gives_its_last_evaluation_again(small_run, capsys):
     assert "tell me about the sea." in shown
     assert "tell me about the moon." not in shown
     assert "temperature 0.0" in shown
+
+
+def loaded_as(monkeypatch, command: list[str]) -> tuple[int, list[torch.dtype]]:
+    """What a command ends with, and the dtypes of the policies that it loaded."""
+    found: list[torch.dtype] = []
+    load = models.load_policies
+
+    def watched(*arguments, **options):
+        policies = load(*arguments, **options)
+        found.extend(policy.model.dtype for policy in policies.values())
+        return policies
+
+    monkeypatch.setattr(models, "load_policies", watched)
+    return main(command), found
+
+
+def test_models_are_evaluated_as_they_are_to_be_loaded(monkeypatch, capsys):
+    command = ["evaluate", "tiny-random", "--env", "matching-v0", "--num_samples", "1", "--max_new_tokens", "2"]
+    assert loaded_as(monkeypatch, command) == (0, [torch.float32] * 2)
+    assert loaded_as(monkeypatch, [*command, "--model_config.dtype", "bfloat16"]) == (0, [torch.bfloat16] * 2)
+    for words, message in (
+        (["--model_config.dtype", "float31"], "model_config: dtype must be 'auto', the name of a floating-point dtype"),
+        (["--model_config.dtyp", "float32"], "did you mean --model_config.dtype"),
+        (["--model_config.lora.r", "4"], "there is no option --model_config.lora.r"),
+    ):
+        assert main([*command, *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--learner.dtype", "--model_config.dtype", "--model_config.torch_dtype"])
+def test_a_run_is_evaluated_in_its_own_dtype_unless_told_otherwise(option, monkeypatch, capsys):
+    assert main(["train", *SMALL, "--output_dir", "one", "--quiet", option, "bfloat16"]) == 0
+    command = ["evaluate", "one", "--num_samples", "1"]
+    assert loaded_as(monkeypatch, command) == (0, [torch.bfloat16] * 2)
+    assert loaded_as(monkeypatch, [*command, "--model_config.dtype", "float32"]) == (0, [torch.float32] * 2)
+
+
+def test_adapters_of_a_run_are_in_its_folders(monkeypatch, folder, capsys):
+    """They are loaded with their bases: none is made anew."""
+    pytest.importorskip("peft")
+    tiny_models.make_policy(context=512).save(folder / "base")
+    words = ["--model_config.lora", "{r: 2, target_modules: [q_proj]}", "--model_config.gradient_checkpointing", "--preset", "tiny"]
+    assert main(["train", *SMALL, "--model", str(folder / "base"), "--output_dir", "one", "--quiet", *words]) == 0
+    last = [line for line in metrics("one") if "eval/turn_1/reward_mean" in line][-1]
+    capsys.readouterr()
+    assert main(["evaluate", "one", "--json", "--num_samples", "3"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["return_mean"] == pytest.approx(last["eval/turn_1/expected_return"])
 
 
 def test_evaluating_models_by_name(capsys):

@@ -272,8 +272,7 @@ class ForgetsItsCounter(Around):
     """The counter names the random stream of a later update."""
 
     def load_state_dict(self, state):
-        super().load_state_dict(state)
-        self.inner._updates = 0
+        super().load_state_dict({**state, "updates": 0})
 
 
 class TakesAnyState(Around):

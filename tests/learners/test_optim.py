@@ -2,12 +2,13 @@
 
 import json
 import math
+import signal
 
 import pytest
 import torch
 from torch.nn import Parameter
 
-from learners.optim import PolicyOptimizer, flush_together, gradient_norm, schedule_factor, step_together
+from learners.optim import PolicyOptimizer, flush_together, gradient_norm, mini_batch, schedule_factor, step_together
 
 
 @pytest.fixture(autouse=True)
@@ -182,17 +183,82 @@ class TestNotFinite:
         assert (weight == 0).all()
         assert optimizer.updates == 0
 
-    def test_the_window_is_dropped_and_the_optimizer_usable(self):
+    def test_the_mini_batch_is_dropped_and_its_window_kept(self):
+        """1·w, then 5·w and a bad one together, then 2·w in its place: the mean gradient is (1 + 2) / 2."""
         weight, optimizer = one_weight(gradient_accumulation_steps=2)
         optimizer.backward(weight.sum())
         optimizer.step()
+        optimizer.backward(5 * weight.sum())
         with pytest.raises(FloatingPointError):
             optimizer.backward(weight.sum() * math.nan)
-        for x in (1, 2):
-            optimizer.backward((weight * x).sum())
-            norm = optimizer.step()
-        assert norm == 1.5
+        assert weight.grad.tolist() == [1.0]
+        optimizer.backward(2 * weight.sum())
+        assert optimizer.step() == 1.5
         assert weight.item() == pytest.approx(-0.15, abs=1e-12)
+
+    def test_a_bad_gradient_is_found_at_the_mini_batch_that_has_it(self):
+        """√w at 0: at the end of the window nobody could tell any more which one it was."""
+        weight, optimizer = one_weight(gradient_accumulation_steps=3)
+        optimizer.backward(weight.sum())
+        optimizer.step()
+        optimizer.backward(weight.sqrt().sum())
+        with pytest.raises(FloatingPointError, match="the gradient of update 1 is inf"):
+            optimizer.step()
+        assert optimizer.flush() == 1.0
+        assert weight.item() == pytest.approx(-0.1, abs=1e-12)
+
+
+class TestMiniBatch:
+    """Whatever stops one leaves everything as it was."""
+
+    @pytest.mark.parametrize("error", [RuntimeError("CUDA out of memory"), KeyboardInterrupt()])
+    @pytest.mark.parametrize("window", [1, 3])
+    def test_of_several_optimisers(self, error, window):
+        weights, optimizers = zip(*(one_weight(gradient_accumulation_steps=window) for _ in range(2)), strict=True)
+        for weight, optimizer in zip(weights, optimizers, strict=True):
+            optimizer.backward((weight + weight**2).sum())
+        step_together(optimizers)
+        before = plain([optimizer.state_dict() for optimizer in optimizers]), [weight.item() for weight in weights]
+        with pytest.raises(type(error)), mini_batch(optimizers):
+            optimizers[0].backward(7 * weights[0].sum())
+            raise error
+        assert (plain([optimizer.state_dict() for optimizer in optimizers]), [weight.item() for weight in weights]) == before
+
+    def test_memory_that_is_lacking_is_noticed_before_the_first_step(self, monkeypatch):
+        """AdamW takes room for its moments in its first step: for the second agent there is none."""
+        weights = [Parameter(torch.ones(2)) for _ in range(2)]
+        optimizers = [PolicyOptimizer([weight], learning_rate=0.1) for weight in weights]
+        zeros_like = torch.zeros_like
+
+        def full(tensor, **options):
+            if tensor is weights[1]:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return zeros_like(tensor, **options)
+
+        def gather():
+            for weight, optimizer in zip(weights, optimizers, strict=True):
+                optimizer.backward(weight.sum())
+
+        gather()
+        with monkeypatch.context() as patch, pytest.raises(torch.OutOfMemoryError):
+            patch.setattr(torch, "zeros_like", full)
+            step_together(optimizers)
+        assert [weight.tolist() for weight in weights] == [[1.0, 1.0]] * 2
+        assert [weight.grad for weight in weights] == [None, None]
+        assert [optimizer.updates for optimizer in optimizers] == [0, 0]
+        gather()
+        step_together(optimizers)
+        assert weights[0].tolist() == weights[1].tolist() != [1.0, 1.0]
+
+    def test_ctrl_c_waits_until_all_have_stepped(self):
+        weights, optimizers = zip(*(one_weight() for _ in range(2)), strict=True)
+        optimizers[0]._optimizer.register_step_post_hook(lambda *_: signal.raise_signal(signal.SIGINT))
+        for weight, optimizer in zip(weights, optimizers, strict=True):
+            optimizer.backward(weight.sum())
+        with pytest.raises(KeyboardInterrupt):
+            step_together(optimizers)
+        assert [weight.item() for weight in weights] == [-0.1, -0.1]
+        assert [optimizer.updates for optimizer in optimizers] == [1, 1]
 
 
 class TestAdamW:
@@ -417,13 +483,18 @@ class TestTogether:
         assert [weight.item() for weight in weights] == pytest.approx([-0.9, -0.7])
 
     def test_flushing_is_all_or_none_too(self):
+        """A gradient that goes bad while it waits."""
         weights, optimizers = zip(*(one_weight(gradient_accumulation_steps=4) for _ in range(2)), strict=True)
-        optimizers[0].backward(weights[0].sum())
-        optimizers[1].backward(weights[1].sqrt().sum())
+        for weight, optimizer in zip(weights, optimizers, strict=True):
+            optimizer.backward(weight.sum())
         step_together(optimizers)
+        weights[1].grad.fill_(math.inf)
         with pytest.raises(FloatingPointError):
             flush_together(optimizers)
         assert [weight.item() for weight in weights] == [0.0, 0.0]
+        assert weights[0].grad.item() == 1.0
+        weights[1].grad.fill_(2.0)
+        assert flush_together(optimizers) == [1.0, 2.0]
         optimizers[0].backward(weights[0].sum())
         with pytest.raises(RuntimeError, match="mini-batch is open"):
             flush_together(optimizers)

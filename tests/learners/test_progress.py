@@ -58,7 +58,7 @@ def test_training_on_stored_data_has_no_speed_in_env_steps():
     with Progress(None, stream=stream, clock=clock) as progress:
         progress.start_phase("drawing", 2)
         progress.advance(2, env_step=16)
-        progress.start_phase("training", 4)
+        progress.start_phase("training", 4, unit="pairs")
         progress.show_evaluation({"eval/turn_1/expected_return": 0.5})
         for second in (20.0, 40.0):
             clock.now = second
@@ -66,8 +66,8 @@ def test_training_on_stored_data_has_no_speed_in_env_steps():
     assert stream.getvalue().splitlines() == [
         "2/2 items · drawing · 16 env steps",
         "env step 16: evaluation return 0.500",
-        "2/4 items · training · eval 0.500 · 16 env steps",
-        "4/4 items · training · eval 0.500 · 16 env steps · 0:00 left",
+        "2/4 pairs · training · eval 0.500 · 16 env steps",
+        "4/4 pairs · training · eval 0.500 · 16 env steps · 0:00 left",
     ]
 
 

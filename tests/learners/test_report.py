@@ -10,7 +10,8 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from learners.report import completions_text, plot, readable, show_completions, summarize
+from learners.curves import plot
+from learners.report import completions_text, readable, show_completions, summarize
 from llm_envs.types import Completion, EnvStep
 
 BLUE, VERMILLION, GREEN = "#0072b2", "#d55e00", "#009e73"

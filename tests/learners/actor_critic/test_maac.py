@@ -454,7 +454,7 @@ def test_resuming_in_mid_buffer_and_mid_window_equals_going_on(make_policies, cr
         learner.update(chunk)
     state = copy.deepcopy(learner.state_dict())
     json.dumps(state["buffers"])
-    assert len(state["buffers"][AGENTS[0]]) == 2
+    assert [len(episode) for episode in state["buffers"]] == [2]
     spoil(resumed, {"team": other_critic})
     other = MAAC(resumed, other_critic, config(**options))
     other.load_state_dict(state)

@@ -20,7 +20,7 @@ from werkzeug import Request, Response
 from learners.models import ModelConfig
 from learners.policy import HFPolicy
 from learners.preference.comparator_sources import build_comparator
-from learners.preference.comparators import NO_ANSWER, Comparator, PolicyComparator, as_completions, translated
+from learners.preference.comparators import NO_ANSWER, Comparator, PolicyComparator, as_completions, require_reader, translated
 from learners.preference.duel import Duel
 from learners.preference.pairs import JointResponse, responses_of
 from learners.preference.replay import read_round
@@ -347,6 +347,29 @@ class TestForeignTokens:
         with pytest.raises(ValueError, match="has no end token"):
             tiny(policy={"end_token_ids": []}).as_written(["p"], ["a"])
 
+    @pytest.mark.parametrize(
+        ("options", "parts"),
+        [
+            ({"comparator_policy": "api", "comparator_api_url": "http://127.0.0.1:9/v1"}, {}),
+            ({"comparator_generation_mode": "centralized"}, {}),
+            ({"comparator_policy": "model", "comparator_model_name": "tiny-random"}, {}),
+        ],
+        ids=["api", "centralized", "model"],
+    )
+    def test_a_team_that_cannot_end_them_is_told_when_the_trainer_is_built(self, tmp_path, options, parts):
+        """The second agent's model has no end token."""
+        policies = {**team(), AGENTS[1]: tiny(1, policy={"end_token_ids": []})}
+        with pytest.raises(ValueError, match="the comparator writes texts for agent_1, and they cannot be ended"):
+            make_trainer("madpo-iter", tmp_path, policies=policies, parts=parts, **options)
+
+    @pytest.mark.parametrize("policy", ["current", "current_copy", "history"])
+    def test_ids_that_are_taken_over_need_no_end_token(self, make, policy):
+        policies = team(policy={"end_token_ids": []})
+        comparator = make(policies, comparator_policy=policy)
+        comparator.begin_round(1)
+        ((completion,), _) = comparator.generate(AGENTS, ["p", "p"], 1, KEYS, [{}, {}])
+        assert completion.finish_reason == "length"
+
     def test_it_scores_what_it_would_have_written(self):
         """Log-probabilities of its own ids, end included."""
         policy = tiny()
@@ -362,8 +385,8 @@ class TestForeignTokens:
         assert as_completions(own, "p", [None]) == [NO_ANSWER]
 
     def test_a_table_cannot_read_texts_of_others(self):
-        with pytest.raises(TypeError, match="policies that tokenise them, got TabularPolicy"):
-            as_completions(TabularPolicy(["a"]), "p", ["a"])
+        with pytest.raises(TypeError, match="policies that tokenise them, agent_0 has a TabularPolicy"):
+            require_reader("agent_0", TabularPolicy(["a"]))
 
 
 class Parrot:

@@ -221,6 +221,22 @@ def test_what_a_comparator_earned_needs_one():
         ({"comparator_policy": "model", "comparator_agents": ["tiny", 3]}, "comparator_agents must be a list of texts, got"),
         ({"comparator_policy": "model", "comparator_model_name": 3}, "comparator_model_name must be a text or None, got 3"),
         ({"policy_checkpoint_dir": 3}, "policy_checkpoint_dir must be a path or None, got 3"),
+        ({"comparator_policy": "api"}, "comparator_api_url must be given for comparator_policy='api'"),
+        ({"comparator_policy": "history", "comparator_devices": 3}, "comparator_devices must be a device such as .*, got 3"),
+        ({"comparator_policy": "history", "comparator_devices": ["cpu", 3]}, r"comparator_devices must be .*, got \['cpu', 3\]"),
+        ({"comparator_policy": "history", "comparator_devices": "gpu"}, "comparator_devices must be .*, got 'gpu'"),
+        (
+            {"comparator_policy": "history", "comparator_devices": ["cpu"], "num_agents": 2},
+            r"comparator_devices must have 2 entries, got \['cpu'\]",
+        ),
+        (
+            {"comparator_policy": "model", "comparator_agents": ["tiny"], "num_agents": 2},
+            r"comparator_agents must have 2 entries, got \['tiny'\]",
+        ),
+        (
+            {"comparator_generation_mode": "centralized", "comparator_centralized_agent_index": 2, "num_agents": 2},
+            "comparator_centralized_agent_index must be below the number of agents, 2, got 2",
+        ),
     ],
 )
 def test_rounds(kind, options, message):
@@ -289,19 +305,35 @@ class TestTheLearnerOfMARLHF:
             ({"critic_learning_rate": 1e-3}, "critic_learning_rate cannot apply: rl_algorithm='magrpo' has no such option"),
             ({"value_clip_range": 0.2, "critic_type": "q"}, "critic_type, value_clip_range cannot apply"),
             ({"rl_algorithm": "maac", "use_separate_critic": False}, "use_separate_critic cannot apply: rl_algorithm='maac'"),
-            ({"rl_options": {"advantage_mood": "rloo"}}, "advantage_mood cannot apply: rl_algorithm='magrpo' has no such option"),
-            ({"critic_model_name": "tiny"}, "critic_model cannot apply: rl_algorithm='magrpo' has no critic"),
+            ({"rl_options": {"advantage_mood": "rloo"}}, "rl_options.advantage_mood cannot apply: rl_algorithm='magrpo' has no"),
+            ({"rl_options": {"advantage_mode": "best"}}, "rl_algorithm='magrpo': advantage_mode must be one of .*, got 'best'"),
+            ({"rl_options": {3: "rloo"}}, "rl_options must map names to values, got {3: 'rloo'}"),
+            ({"critic_model_name": "tiny"}, "critic_model_name cannot apply: rl_algorithm='magrpo' has no critic"),
+            (
+                {"rl_algorithm": "iac", "use_separate_critic": False, "critic_model_name": "tiny"},
+                "critic_model_name cannot apply with use_separate_critic=False, whose critics are heads on the actors, got 'tiny'",
+            ),
+            ({"rl_algorithm": "maac", "critic_type": "w"}, "rl_algorithm='maac': critic_type must be one of 'v', 'q', got 'w'"),
+            ({"rl_algorithm": "maac", "critic_devices": ["cpu", "cpu"]}, "critic_devices must have 1 entry, got"),
+            ({"rl_algorithm": "iac", "num_turns": 2}, "num_generations must be 1 with several turns, got 2"),
+            (
+                {"rl_algorithm": "iac", "value_head_hidden_dim": 8},
+                "value_head_hidden_dim cannot apply with .*=True",
+            ),
             ({"num_generations": 1}, "num_generations.*1"),
-            ({"rl_algorithm": "magrop"}, "there is no learner 'magrop'.*did you mean magrpo"),
+            ({"rl_algorithm": "magrop"}, "rl_algorithm: there is no learner 'magrop'.*did you mean magrpo"),
             ({"rl_algorithm": "madpo"}, "rl_algorithm='madpo' learns from preferences"),
             ({"rl_algorithm": "marlhf-iter", "num_generations": None}, "rl_algorithm='marlhf-iter' learns from preferences"),
-            ({"rl_algorithm": "maac"}, "which models are the critics"),
         ],
     )
     @pytest.mark.parametrize("kind", ["marlhf", "marlhf-iter"])
-    def test_what_it_has_not_is_refused_before_anything_is_drawn(self, kind, tmp_path, options, message):
+    def test_what_it_has_not_is_refused_by_the_config(self, kind, options, message):
         with pytest.raises(ValueError, match=message):
-            make_trainer(kind, tmp_path, **options)
+            config(kind, **options)
+
+    def test_critics_need_a_model(self, tmp_path):
+        with pytest.raises(ValueError, match="which models are the critics"):
+            make_trainer("marlhf", tmp_path, rl_algorithm="maac")
 
     def test_a_task_that_passes_prompts_through_is_none_of_its_affairs(self, tmp_path):
         parts = {
@@ -336,10 +368,6 @@ class TestPartsOfTrainers:
     def test_devices_for_another_number_of_agents(self, tmp_path, policy):
         with pytest.raises(ValueError, match=r"comparator_devices must be one device or one for each of 2 agents, got \['cpu'\]"):
             make_trainer("madpo-iter", tmp_path, comparator_policy=policy, comparator_devices=["cpu"])
-
-    def test_an_endpoint_without_an_address(self, tmp_path):
-        with pytest.raises(ValueError, match="comparator_api_url must be given for comparator_policy='api'"):
-            make_trainer("madpo-iter", tmp_path, comparator_policy="api")
 
     def test_distributions_of_rewards_without_a_range(self, tmp_path):
         with pytest.raises(ValueError, match=r"log_reward_distribution=True needs the range of the rewards.*set_reward_range"):

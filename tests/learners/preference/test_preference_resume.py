@@ -287,7 +287,7 @@ class TestCheckpointsThatDoNotFit:
 
     def test_parts_that_are_not_there(self, make):
         one, other = make("madpo-iter", "one"), make("madpo", "other")
-        with pytest.raises(ValueError, match=r"holds learner, pairs, comparator, replay, distribution, meter"):
+        with pytest.raises(ValueError, match=r"holds learner, pairs, comparator, replay, distribution, snapshots, meter"):
             other.learner.load_state_dict(one.learner.state_dict())
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -443,15 +445,73 @@ def test_folders_of_ones_own(tmp_path):
     trainer.train()
     assert len(list((tmp_path / "pairs").glob("iteration_*.json"))) == 3
     assert not (tmp_path / "run" / "preference_replay").exists()
-    assert {path.name for path in (tmp_path / "team").iterdir()} == {"initial", "iteration_0001", "iteration_0002"}
-    for name, expected in zip(("initial", "iteration_0001", "iteration_0002"), seen, strict=True):
-        models = [AutoModelForCausalLM.from_pretrained(tmp_path / "team" / name / agent) for agent in AGENTS]
-        assert same([p for model in models for p in model.parameters()], expected)
+    names = ["initial", "iteration_0001", "iteration_0002", "iteration_0003"]
+    assert sorted(path.name for path in (tmp_path / "team").iterdir()) == [*names, "run.json"]
+    for name, expected in zip(names, [*seen, weights(trainer)], strict=True):
+        assert same(saved_team(tmp_path / "team" / name), expected)
     assert same(seen[0], initial)
-    other = make_trainer("madpo-iter", tmp_path / "other", **options)
+    other = make_trainer("madpo-iter", tmp_path / "other", **{**options, "policy_checkpoint_dir": None})
     with pytest.raises(ValueError, match=r"iteration_0001\.json is a round of another run"):
         other.train()
     assert other.numbering.env_step == 0
+
+
+def saved_team(folder: Path) -> list[torch.Tensor]:
+    models = [AutoModelForCausalLM.from_pretrained(folder / agent) for agent in AGENTS]
+    return [parameter for model in models for parameter in model.parameters()]
+
+
+class TestSnapshots:
+    """The team of each round in `policy_checkpoint_dir`, which is one run's."""
+
+    def test_those_of_another_run_are_left_alone(self, tmp_path):
+        make_trainer("madpo-iter", tmp_path / "one", policy_checkpoint_dir=tmp_path / "team").train()
+        before = saved_team(tmp_path / "team" / "iteration_0002")
+        other = make_trainer("madpo-iter", tmp_path / "two", policy_checkpoint_dir=tmp_path / "team", seed=1)
+        with pytest.raises(ValueError, match=r"policy_checkpoint_dir .*team holds the snapshots of another run"):
+            other.train()
+        assert other.numbering.env_step == 0
+        assert same(saved_team(tmp_path / "team" / "iteration_0002"), before)
+
+    def test_a_folder_without_an_owner_is_nobodys_to_overwrite(self, tmp_path):
+        (tmp_path / "team" / "iteration_0001").mkdir(parents=True)
+        with pytest.raises(ValueError, match="holds the snapshots of another run"):
+            make_trainer("madpo-iter", tmp_path / "one", policy_checkpoint_dir=tmp_path / "team").train()
+
+    @pytest.mark.parametrize("kind", ["madpo-iter", "marlhf-iter"])
+    def test_a_resumed_run_replaces_its_own(self, kind, tmp_path):
+        options = {"policy_checkpoint_dir": tmp_path / "team", "preference_replay_mode": "all_history"}
+        first = make_trainer(kind, tmp_path / "run", **options)
+        first.train(checkpoint_dir=tmp_path / "checkpoints")
+        last = saved_team(tmp_path / "team" / "iteration_0002")
+        assert same(last, weights(first))
+        earlier = sorted((tmp_path / "checkpoints").glob("checkpoint-*"))[0]
+        again = make_trainer(kind, tmp_path / "run", **options)
+        again.train(earlier)
+        assert same(saved_team(tmp_path / "team" / "iteration_0002"), last)
+
+    def test_a_run_is_not_gone_on_with_into_anothers_folder(self, tmp_path):
+        """Found out before anything is drawn, and not when the round is over."""
+        make_trainer("madpo-iter", tmp_path / "other", policy_checkpoint_dir=tmp_path / "team").train()
+        first = make_trainer("madpo-iter", tmp_path / "run")
+        first.train(checkpoint_dir=tmp_path / "checkpoints")
+        again = make_trainer("madpo-iter", tmp_path / "run", policy_checkpoint_dir=tmp_path / "team")
+        with pytest.raises(ValueError, match="holds the snapshots of another run"):
+            again.train("latest", checkpoint_dir=tmp_path / "checkpoints")
+        assert again.numbering.env_step == 0
+
+    def test_a_round_without_pairs_has_one_too(self, tmp_path):
+        trainer = make_trainer("marlhf-iter", tmp_path / "run", reward=flat, policy_checkpoint_dir=tmp_path / "team")
+        with pytest.warns(UserWarning, match="nothing is trained on"):
+            trainer.train()
+        assert (tmp_path / "team" / "iteration_0002" / "agent_1").is_dir()
+
+
+def test_the_progress_of_pairs_is_not_told_in_items(tmp_path, capsys):
+    make_trainer("madpo-iter", tmp_path, num_iterations=1, parts={"progress": True}).train()
+    told = capsys.readouterr().err
+    assert re.search(r"/4 items · collecting pairs", told), told
+    assert re.search(r"(\d+)/\1 pairs · training on pairs", told), told
 
 
 def test_the_distributions_of_rewards(tmp_path):

@@ -514,25 +514,33 @@ GROUPS = [[pair(("w", str(k)), ("l", ""), f"item {i}") for k in range(1 + i % 3)
 
 class TestHoldout:
     def test_items_stay_whole_and_in_order(self):
-        train, held = split_holdout(GROUPS, 0.3, seed=0)
+        train, held = split_holdout(GROUPS, 0.3, (0, 1))
         flat = [p for group in GROUPS for p in group]
         assert [p for p in flat if p in train] == train and [p for p in flat if p in held] == held
         assert sorted(map(id, train + held)) == sorted(map(id, flat))
         assert len(pairs_by_prompts(held)) == 3 and len(pairs_by_prompts(train)) == 7
-        assert split_holdout(GROUPS, 0.3, seed=0) == (train, held)
-        assert any(split_holdout(GROUPS, 0.3, seed=seed)[1] != held for seed in range(1, 4))
+        assert split_holdout(GROUPS, 0.3, (0, 1)) == (train, held)
+        assert any(split_holdout(GROUPS, 0.3, (seed, 1))[1] != held for seed in range(1, 4))
+
+    def test_a_round_of_one_run_is_not_the_next_one_of_another(self):
+        """Seed 3 in round 2 and seed 4 in round 1: seed and round are not added up."""
+        sums: dict[int, list] = {}
+        for seed in range(4):
+            for iteration in range(1, 5):
+                sums.setdefault(seed + iteration, []).append(split_holdout(GROUPS, 0.3, (seed, iteration))[1])
+        assert all(len({tuple(map(id, held)) for held in same}) > len(same) // 2 for same in sums.values() if len(same) > 1)
 
     @pytest.mark.parametrize(
         ("items", "fraction", "held"),
         [(10, 0.0, 0), (1, 0.5, 0), (0, 0.5, 0), (2, 0.01, 1), (2, 0.99, 1), (10, 0.99, 9), (10, 0.26, 3)],
     )
     def test_how_many(self, items, fraction, held):
-        train, out = split_holdout(GROUPS[:items], fraction, seed=1)
+        train, out = split_holdout(GROUPS[:items], fraction, (1, 1))
         assert (len(pairs_by_prompts(train)), len(pairs_by_prompts(out))) == (items - held, held)
 
     def test_items_without_pairs_do_not_count(self):
         one = GROUPS[1]
-        assert split_holdout([[], one, []], 0.9, seed=0) == (one, [])
+        assert split_holdout([[], one, []], 0.9, (0, 1)) == (one, [])
 
     def test_pairs_of_several_rounds_are_grouped_by_what_was_read(self):
         a, b, again = pair(("1", ""), ("2", ""), "a"), pair(("3", ""), ("4", ""), "b"), pair(("5", ""), ("6", ""), "a")
@@ -542,8 +550,8 @@ class TestHoldout:
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("reward_model_name", "", "must be a text or None, got ''"),
-        ("reward_model_device", 0, "must be a text or None, got 0"),
+        ("reward_model_name", "", "must be a path or None, got ''"),
+        ("reward_model_device", 0, "must be a device such as 'cpu' or 'cuda:0', or None, got 0"),
         ("reward_learning_rate", 0.0, "must be a number above 0, got 0.0"),
         ("reward_num_train_epochs", 0, "at least 1, got 0"),
         ("reward_train_batch_size", 1.5, "at least 1, got 1.5"),
@@ -581,7 +589,7 @@ def longer_is_better(shuffled: bool) -> list[list[Pair]]:
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_it_learns_which_answer_is_preferred_and_nothing_from_shuffled_labels(make_model, shuffled):
     model = make_model("gpt2", context=160, layers=1, options={"reward_learning_rate": 3e-3})
-    train, held = split_holdout(longer_is_better(shuffled), 0.3, seed=0)
+    train, held = split_holdout(longer_is_better(shuffled), 0.3, (0, 1))
     for _ in range(4):
         for start in range(0, len(train), 8):
             model.train_step(train[start : start + 8])
