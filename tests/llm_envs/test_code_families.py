@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,7 @@ def test_the_package_and_its_split():
     assert [row["task_id"] for row in task.items] == [f"HumanEval/{number}" for number in range(32, 164)]
     checks = [problem_of(row).tests.checks for row in all_rows(task)]
     assert sum(map(len, checks)) == 1133 and min(map(len, checks)) >= 1
-    assert sum(bool(problem_of(row).examples) for row in all_rows(task)) == 139
+    assert sum(bool(problem_of(row).examples) for row in all_rows(task)) == 152
     parameters = {row["task_id"]: problem_of(row).parameters for row in all_rows(task)}
     assert [parameters[f"HumanEval/{number}"] for number in (10, 32, 38, 50)] == ["string: str", "xs: list", "s: str", "s: str"]
 
@@ -200,6 +201,18 @@ def test_canonical_solutions_pass_every_public_example():
     for row in all_rows(task):
         (verdict,) = judge.verdicts([task.reference(row)], row)
         assert all(outcome.passed for outcome in verdict.examples), row["task_id"]
+
+
+@needs_package
+@pytest.mark.slow
+def test_public_examples_by_heart_earn_no_tests():
+    """On all rows of HumanEval but the one whose only check is its example."""
+    bench = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "code_rewards.py"))
+    env = TaskEnv(humaneval.task(source="package", eval_share=0.0))
+    team = bench["teams"]()["examples by heart, else None"]
+    earned = {row["task_id"]: bench["earned"](env, team(row), row)[0] for row in env.task.items}
+    assert len(earned) == 164
+    assert [name for name, reward in earned.items() if reward > 0.3 + 1e-9] == ["HumanEval/34"]
 
 
 @needs_package
