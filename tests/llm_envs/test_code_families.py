@@ -233,18 +233,26 @@ def test_without_the_package(monkeypatch):
 # ---- CoopHumanEval ----
 
 
-def test_rows_with_known_faults(tmp_path):
-    """They are kept unless they are to be skipped, and which they are is written down."""
+def test_rows_with_known_faults(tmp_path, caplog):
+    """They are skipped unless they are to be kept, and which they are is written down and told."""
     row = all_rows(coophumaneval.task())[0]
     file = tmp_path / "che.json"
     file.write_text(json.dumps([{**row, "task_id": f"CoopHumanEval/{number}"} for number in range(82)]))
     where = {"source": "path", "path": str(file)}
-    assert len(all_rows(coophumaneval.task(**where))) == 82
-    kept = {row["task_id"] for row in all_rows(coophumaneval.task(known_faults="skip", **where))}
+    caplog.set_level("INFO", "llm_envs")
+    assert len(all_rows(coophumaneval.task(known_faults="keep", **where))) == 82 and not caplog.messages
+    kept = {row["task_id"] for row in all_rows(coophumaneval.task(**where))}
     assert len(kept) == 77
+    (said,) = caplog.messages
+    assert said.startswith("coophumaneval-v0: known_faults='skip' leaves out 5: CoopHumanEval/12 (45 and 12 are products of")
     assert {f"CoopHumanEval/{number}" for number in (12, 30, 44, 45, 50)}.isdisjoint(kept)
-    with pytest.raises(ValueError, match="known_faults must be 'keep' or 'skip', got 'fix'"):
+    with pytest.raises(ValueError, match="known_faults must be one of skip, keep, got 'fix'"):
         coophumaneval.task(known_faults="fix")
+    with pytest.raises(ValueError, match="eval_ids names 'CoopHumanEval/45', which known_faults='skip' leaves out: 209 = 11"):
+        coophumaneval.task(eval_ids=["CoopHumanEval/3", "CoopHumanEval/45"], **where)
+    assert len(coophumaneval.task(known_faults="keep", eval_ids=["CoopHumanEval/45"], **where).eval_items) == 1
+    caplog.clear()
+    assert coophumaneval.task() and not caplog.messages  # the bundled rows have none
 
 
 # ---- MBPP ----
