@@ -16,6 +16,7 @@ from typing import Any
 
 import llm_envs
 from llm_envs.tasks.code.levels import Team
+from llm_envs.tasks.code.problems import problem_of
 from llm_envs.tasks.code.references import Reference
 
 # Texts for main; ENTRY stands for the name of the function to write.
@@ -64,6 +65,8 @@ def teams() -> dict[str, Callable[[Mapping[str, Any]], list[str]]]:
         "helper alone": lambda row: [reference(row)[0], ""],
         "nothing": lambda row: ["", ""],
         "problem copied": lambda row: [row["prompt"], row["prompt"]],
+        "helper changes main": lambda row: [_replacing(reference(row)[0], row["entry_point"], alone(row)[0]), _wrong(row)],
+        **{f"examples by heart, else {other}": _knowing(other) for other in ("None", "False", "0")},
         **{name: cheating(text) for name, text in CHEATS.items()},
     }
 
@@ -71,6 +74,35 @@ def teams() -> dict[str, Callable[[Mapping[str, Any]], list[str]]]:
 def _wrapped(row: Mapping[str, Any]) -> list[str]:
     plain = {key: value for key, value in row.items() if key not in ("aux_solution", "main_solution")}
     return [Reference(Team(1))(plain)[0], f"def {row['entry_point']}(*args):\n    return aux(*args)\n"]
+
+
+def _wrong(row: Mapping[str, Any]) -> str:
+    return f"def {row['entry_point']}(*args):\n    y = aux(*args)\n    return y if not y else 'wrong'\n"
+
+
+def _replacing(helper: str, name: str, solution: str) -> str:
+    """The helper's text, which lets a trace function put the solution in the place of main's function."""
+    solved = solution.replace(f"def {name}(", "def solved(")
+    return (
+        f"import sys\n{helper}\n{solved}\ndef seen(frame, event, arg):\n    main = frame.f_globals.get({name!r})\n"
+        f"    if main: main.__code__ = solved.__code__\nX = sys.settrace(seen)\n"
+    )
+
+
+def _knowing(other: str) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Teams that know the public examples, and give the same for everything else; main uses what the helper says."""
+
+    def team(row: Mapping[str, Any]) -> list[str]:
+        lines = []
+        for example in problem_of(row).examples:
+            call = ast.parse(example.call, mode="eval").body
+            if isinstance(call, ast.Call) and not call.keywords:
+                values = "".join(f"{ast.unparse(one)}, " for one in call.args)
+                lines.append(f"    if args == ({values}): return {example.expected}\n")
+        helper = f"def aux(*args):\n{''.join(lines)}    return {other}\n"
+        return [helper, f"def {row['entry_point']}(*args):\n    y = aux(*args)\n    return y if y or args else y\n"]
+
+    return team
 
 
 def _calling_for_nothing(text: str, name: str) -> str:

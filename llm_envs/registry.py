@@ -40,7 +40,7 @@ _BUILT_IN: dict[str, str] = {
     "coophumaneval-v0": "llm_envs.tasks.code.coophumaneval:task",
     "mbpp-v0": "llm_envs.tasks.code.mbpp:task",
     "travel-v0": "llm_envs.tasks.travel.travel:task",
-    "classeval-v0": "llm_envs.tasks.classeval.family:task",
+    "classeval-v0": "llm_envs.tasks.classeval.classeval:task",
 }
 
 # Other people's environments: `<prefix>:<name>` is made by a function of the name and options.

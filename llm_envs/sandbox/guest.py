@@ -19,7 +19,7 @@ def serve(channel: socket.socket) -> None:
     forget_us()
     # The depth that a program of its own would have, beyond the frames that are here already.
     sys.setrecursionlimit(1000 + 20)
-    peer = Peer(channel, 2, operators=True, forgets=False)
+    peer = Peer(channel, judges=False, operators=True)
     module = types.ModuleType("solution")
     module.__file__ = str(Path.cwd() / "solution.py")
     sys.modules["solution"] = module

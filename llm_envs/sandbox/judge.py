@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from llm_envs.sandbox import guard, wire
+from llm_envs.sandbox.extended import trust
 from llm_envs.sandbox.guest import seed_chance
 from llm_envs.sandbox.outcomes import caught
 from llm_envs.sandbox.session import TESTS, Session
@@ -109,6 +110,7 @@ class Bench:
         for name, kind, value in peer.ask("names", self._trial.names):
             if name in self._trial.names and kind in ("function", "class", "value"):
                 namespace[name] = value
+                trust(value)
                 self._names[name] = kind
 
     def _set_up(self, namespace: dict[str, Any]) -> Outcome:

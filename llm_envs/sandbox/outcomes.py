@@ -35,7 +35,7 @@ class Skipped(Exception):  # noqa: N818
 
 def outcome_of(name: str, error: BaseException, folder: str) -> Outcome:
     """The outcome of an exception; one that only the tests can raise is a failure."""
-    text = vars(error).get("_remote_text")
+    text = getattr(error, "_remote_text", None)
     remote = text is not None or hasattr(error, "_remote_line")
     status: Status = "error"
     if isinstance(error, AssertionError) and not remote:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from llm_envs.sandbox import codec, wire
-from llm_envs.sandbox.mirror import Mirror, plain
+from llm_envs.sandbox.mirror import Mirror
 from llm_envs.sandbox.outcomes import caught
+from llm_envs.sandbox.plain import ABSENT, found
 from llm_envs.sandbox.remote import SPECIAL
 
 Operation = Callable[..., object]
@@ -22,23 +23,20 @@ class Peer:
 
     Args:
         channel: to the other end.
-        first: 1 for the judge's end, 2 for the solution's.
-        operators: see `llm_envs.sandbox.remote`.
-        forgets, reveals: see `Mirror`.
+        judges, operators, reveals: see `Mirror`.
     """
 
     def __init__(
         self,
         channel: socket.socket,
-        first: int,
         *,
+        judges: bool,
         operators: bool,
-        forgets: bool,
         reveals: Callable[[type], bool] = lambda class_: True,
     ) -> None:
         self._channel = channel
         self._thread = threading.get_ident()
-        self.mirror = Mirror(first, self.ask, operators=operators, forgets=forgets, reveals=reveals)
+        self.mirror = Mirror(self.ask, judges=judges, operators=operators, reveals=reveals)
         self.operations: dict[str, Operation] = {}
         self.before_answers: Callable[[], None] = lambda: None
         self.asked = 0
@@ -96,35 +94,27 @@ class Peer:
             wire.send(self._channel, self.mirror.write(("x", ValueError(str(error)))))
 
 
-def object_operations(mirror: Mirror, shows: Callable[[object], None] | None = None) -> dict[str, Operation]:
-    """What can be done to objects of this side, without asking whether it should be.
-
-    Args:
-        mirror: of this side.
-        shows: is told what a call of a class made; by default `Mirror.show`.
-    """
-    show = mirror.show if shows is None else shows
+def object_operations(mirror: Mirror) -> dict[str, Operation]:
+    """What can be done to objects of this side, without asking whether it should be."""
 
     def special(number: int, name: str, args: tuple[object, ...], options: tuple[tuple[str, object], ...] = ()) -> object:
         if name not in SPECIAL:
             raise AttributeError(f"{name!r} is no method that the language calls")
         value = mirror.own(number)
-        method = getattr(type(value), name, None)
-        return NotImplemented if method is None else method(value, *args, **dict(options))
-
-    def new(number: int, args: tuple[object, ...], options: tuple[tuple[str, object], ...]) -> object:
-        value = mirror.own(number)(*args, **dict(options))
-        show(value)
-        return value
+        method: Any = found(type(value), name)  # as the language looks for it: not in the class of the class
+        if method is ABSENT or method is None:
+            return NotImplemented
+        bound = method.__get__(value, type(value)) if hasattr(type(method), "__get__") else method
+        return bound(*args, **dict(options))
 
     return {
         "get": lambda number, name: getattr(mirror.own(number), name),
         "set": lambda number, name, value: setattr(mirror.own(number), name, value),
         "delete": lambda number, name: delattr(mirror.own(number), name),
         "special": special,
-        "new": new,
+        "new": lambda number, args, options: mirror.own(number)(*args, **dict(options)),
         "contains": lambda number, value: operator.contains(mirror.own(number), value),
-        "data": lambda number: plain(mirror.own(number)),
+        "compare": lambda number, name, other: {"__eq__": operator.eq, "__ne__": operator.ne}[name](mirror.own(number), other),
         "dir": lambda number: dir(mirror.own(number)),
         "copy": lambda number, how: {"copy": copy.copy, "deepcopy": copy.deepcopy}[how](mirror.own(number)),
     }

@@ -2,7 +2,8 @@
 
 A stand-in is never equal to plain data, and unless `operators` are allowed it takes no part in arithmetic, ordering or `in`
 with it: an object that says so itself would equal anything. Nor can it then be one number now and another later; the judge
-keeps what it was told (see `llm_envs.sandbox.session`).
+keeps what it was told (see `llm_envs.sandbox.session`). Objects whose class extends plain data are that data here, and the
+same holds for it (see `llm_envs.sandbox.extended`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LASTING = frozenset(CONVERSIONS) - {"__str__", "__repr__", "__bool__", "__len__"
 """Conversions to numbers: an object that is one stays that one."""
 PROTOCOLS = (
     *("__call__", "__iter__", "__next__", "__reversed__", "__getitem__", "__setitem__", "__delitem__", "__enter__", "__exit__"),
-    *("__length_hint__", "__fspath__"),
+    *("__length_hint__", "__fspath__", "__missing__"),
 )
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "lshift", "rshift", "and", "or", "xor", "matmul")
 OPERATORS = (
@@ -27,6 +28,8 @@ OPERATORS = (
 )
 SPECIAL = frozenset((*CONVERSIONS, *PROTOCOLS, *OPERATORS, "__contains__", "__eq__"))
 """Methods that the language calls and that are forwarded if the object has them."""
+COMPARISONS = frozenset(("__eq__", "__ne__", "__hash__"))
+_OPERANDS = frozenset(("__torch_function__", "__dlpack__", "__dlpack_device__", "__cuda_array_interface__"))
 
 Ask = Callable[..., Any]
 """`ask(operation, number of the object, …)`."""
@@ -35,6 +38,16 @@ Ask = Callable[..., Any]
 def number_of(stand_in: object) -> int:
     """The number of the object that a stand-in (or a class of such) stands for."""
     return object.__getattribute__(stand_in, "_remote_number") if isinstance(stand_in, Remote) else _class_number(stand_in)
+
+
+def is_object(value: object) -> bool:
+    """Whether a value is an object of the other process for operators: not if its class only extends plain data."""
+    return isinstance(value, Remote) and type(value)._remote_trusted
+
+
+def is_hook(name: str) -> bool:
+    """Whether a library looks for that attribute to hand over the other operand too, or to read memory: NumPy and its like."""
+    return name in _OPERANDS or (name.startswith("__array_") and name != "__array__")
 
 
 def _class_number(stand_in: object) -> int:
@@ -46,6 +59,7 @@ class RemoteMeta(type):
 
     _remote_ask: Ask
     _remote_class_number: int
+    _remote_data: bool
 
     def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> RemoteMeta:  # noqa: D102
         if bases and "_remote_class_number" not in names:
@@ -56,7 +70,9 @@ class RemoteMeta(type):
         return cls._remote_ask("new", cls._remote_class_number, args, tuple(options.items()))
 
     def __getattr__(cls, name: str) -> Any:
-        if name.startswith("_remote_") or name == "__isabstractmethod__":
+        if name.startswith("_remote_") or name == "__isabstractmethod__" or is_hook(name):
+            raise AttributeError(name)
+        if name in SPECIAL and cls._remote_data:  # looked for by the language itself; what there is has been made here
             raise AttributeError(name)
         return cls._remote_ask("get", cls._remote_class_number, name)
 
@@ -87,19 +103,30 @@ class RemoteMeta(type):
 
 
 class Remote(metaclass=RemoteMeta):
-    """A stand-in for an object."""
+    """A stand-in for an object.
 
-    __slots__ = ("__weakref__", "_remote_number")
+    Attributes of its class, set for each one of the other process:
+        _remote_base: the class of plain data that it extends, or the language's exception; None for any other.
+        _remote_data: whether it extends plain data.
+        _remote_trusted: whether the tests want what its own methods say: not if it extends plain data and they do not name it.
+        _remote_equal: whether it has an `__eq__` of its own.
+    """
+
+    # A slot would keep classes from extending plain data as well.
+    __dict__ = property(lambda self: self._remote_ask("get", self._remote_number, "__dict__"))  # type: ignore[assignment]
 
     _remote_ask: Ask
     _remote_class_number: int
+    _remote_number: int
     _remote_dropped: list[int]
     _remote_operators: bool
     _remote_equal: bool
-    _remote_data: bool
+    _remote_base: type | None = None
+    _remote_data: bool = False
+    _remote_trusted: bool = True
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_remote_"):
+        if name.startswith("_remote_") or is_hook(name):
             raise AttributeError(name)
         return self._remote_ask("get", self._remote_number, name)
 
@@ -112,15 +139,13 @@ class Remote(metaclass=RemoteMeta):
     def __eq__(self, other: object) -> Any:
         if self is other:
             return True
-        if isinstance(other, Remote):
-            if self._remote_number == other._remote_number:
-                return True
-            if not (self._remote_equal or other._remote_equal):
-                return False
-            return self._remote_ask("special", self._remote_number, "__eq__", (other,)) is True
-        if self._remote_data:
-            return self._remote_ask("data", self._remote_number) == other
-        return NotImplemented
+        if not isinstance(other, Remote) or other._remote_data:
+            return NotImplemented
+        if self._remote_number == other._remote_number:
+            return True
+        if not (self._remote_equal or other._remote_equal):
+            return False
+        return self._remote_ask("special", self._remote_number, "__eq__", (other,)) is True
 
     def __hash__(self) -> int:
         # Objects that may be equal must have one hash; what the other process would say of it does not matter here.
@@ -147,9 +172,13 @@ class Remote(metaclass=RemoteMeta):
 
 def make(class_: RemoteMeta, number: int) -> Remote:
     """A stand-in of this class for an object."""
-    stand_in = object.__new__(class_)
+    return numbered(object.__new__(class_), number)
+
+
+def numbered(stand_in: Any, number: int) -> Any:
+    """A stand-in that has just been made, which now stands for the object of that number."""
     object.__setattr__(stand_in, "_remote_number", number)
-    return stand_in  # type: ignore[return-value]
+    return stand_in
 
 
 def make_class(name: str, bases: tuple[type, ...], special: frozenset[str], attributes: dict[str, Any]) -> RemoteMeta:
@@ -161,15 +190,35 @@ def make_class(name: str, bases: tuple[type, ...], special: frozenset[str], attr
         special: names of special methods that the objects have.
         attributes: `_remote_…` values of the class.
     """
-    methods = {method: _METHODS[method] for method in sorted(special & SPECIAL) if method in _METHODS}
+    methods = methods_of(special)
     if "__iter__" in methods and "__contains__" not in methods:
         methods["__contains__"] = _contains
     if "__bool__" not in methods and "__len__" not in methods:
         methods["__bool__"] = _true
+    return extend(name, bases, (), {**attributes, **methods})
+
+
+def extend(name: str, bases: tuple[type, ...], more: tuple[type, ...], names: dict[str, Any]) -> RemoteMeta:
+    """A class of stand-ins.
+
+    Args:
+        name: as it is shown.
+        bases: among which those that are stand-ins are its bases.
+        more: classes of this process that it extends too, where none of its bases does.
+        names: what its names are bound to.
+    """
+    names = {**names, "__slots__": (), "__module__": "solution"}
+    remote = tuple(base for base in bases if isinstance(base, RemoteMeta)) or (Remote,)
+    lacking = tuple(one for one in more if not any(issubclass(base, one) for base in remote))
     try:
-        return RemoteMeta(name, bases or (Remote,), {**attributes, **methods, "__slots__": (), "__module__": "solution"})
-    except TypeError:  # bases that the language cannot put in an order here
-        return RemoteMeta(name, (Remote,), {**attributes, **methods, "__slots__": (), "__module__": "solution"})
+        return RemoteMeta(name, (*remote, *lacking), names)
+    except TypeError:  # bases that the language cannot put in an order here, or that extend something else
+        return RemoteMeta(name, (Remote, *more), names)
+
+
+def methods_of(special: frozenset[str]) -> dict[str, Any]:
+    """The methods of stand-ins for those that the language calls."""
+    return {method: _METHODS[method] for method in sorted(special) if method in _METHODS}
 
 
 def _true(self: Remote) -> bool:
@@ -177,13 +226,15 @@ def _true(self: Remote) -> bool:
 
 
 def _contains(self: Remote, value: object) -> bool:
-    if isinstance(value, Remote) or self._remote_operators:
+    if self._remote_operators or (isinstance(value, Remote) and not value._remote_data):
         return bool(self._remote_ask("contains", self._remote_number, value))
     # Compared here, so that no object can claim to contain everything.
     return any(entry is value or entry == value for entry in iter(self))  # type: ignore[call-overload]
 
 
-def _forward(name: str) -> Callable[..., Any]:
+def forward(name: str) -> Callable[..., Any]:
+    """A method that is asked of the object, whatever it is given."""
+
     def method(self: Remote, *args: object, **options: object) -> Any:
         return self._remote_ask("special", self._remote_number, name, args, tuple(options.items()))
 
@@ -198,7 +249,7 @@ def _exit(self: Remote, kind: object, error: object, traceback: object) -> Any:
 
 def _operator(name: str) -> Callable[..., Any]:
     def method(self: Remote, *args: object) -> Any:
-        if self._remote_operators or all(isinstance(value, Remote) for value in args):
+        if self._remote_operators or all(map(is_object, args)):
             return self._remote_ask("special", self._remote_number, name, args)
         return NotImplemented
 
@@ -206,8 +257,18 @@ def _operator(name: str) -> Callable[..., Any]:
     return method
 
 
+class There:
+    """An attribute that is asked of the object, or of its class."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, stand_in: Remote | None, class_: RemoteMeta) -> Any:
+        return class_._remote_ask("get", class_._remote_class_number if stand_in is None else stand_in._remote_number, self.name)
+
+
 _METHODS: dict[str, Callable[..., Any]] = {
-    **{name: _forward(name) for name in (*CONVERSIONS, *PROTOCOLS)},
+    **{name: forward(name) for name in (*CONVERSIONS, *PROTOCOLS)},
     **{name: _operator(name) for name in OPERATORS},
     "__contains__": _contains,
     "__exit__": _exit,

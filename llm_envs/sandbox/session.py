@@ -30,7 +30,7 @@ class JudgePeer(Peer):
     """The judge's end of the channel."""
 
     def __init__(self, channel: socket.socket, *, operators: bool) -> None:
-        super().__init__(channel, 1, operators=operators, forgets=True, reveals=guard.is_own)
+        super().__init__(channel, judges=True, operators=operators, reveals=guard.is_own)
         self.operations = guarded_operations(self)
         self.fault: str | None = None
         self._operators = operators
@@ -85,8 +85,7 @@ class JudgePeer(Peer):
 
 def guarded_operations(peer: Peer) -> dict[str, Operation]:
     """What a solution may do to objects of the tests, see `guard`: other things would lead it to expected values, or forge some."""
-    # Objects of the tests never come back as more than data where their class extends that: a text could format anything.
-    unguarded = object_operations(peer.mirror, shows=lambda value: None)
+    unguarded = object_operations(peer.mirror)
 
     def guarded(name: str) -> Operation:
         def operation(number: int, *args: Any) -> object:

@@ -12,7 +12,7 @@ from class_rows import TALLY, file_of
 
 import llm_envs
 from llm_envs.env import TaskEnv
-from llm_envs.tasks.classeval import family
+from llm_envs.tasks.classeval import assembly
 from llm_envs.tasks.classeval.classes import FIELDS, class_methods, class_of, is_stub
 from llm_envs.tasks.classeval.dividing import divide
 from llm_envs.tasks.classeval.faults import KNOWN_FAULTS, REPAIRS, UNPLAYABLE
@@ -45,13 +45,13 @@ def not_best(found):
 
 @pytest.mark.parametrize("agents", [1, 2, 3])
 def test_reference_earns_the_most_on_every_bundled_row(agents):
-    task = family.task(agents=agents)
+    task = assembly.task(agents=agents)
     found = best(task, all_rows(task))
     assert len(found) == 8 and not not_best(found)
 
 
 def test_bundled_rows():
-    task = family.task()
+    task = assembly.task()
     assert (len(task.items), len(task.eval_items)) == (6, 2)
     for row in all_rows(task):
         assert set(FIELDS) <= set(row)
@@ -63,7 +63,7 @@ def test_bundled_rows():
 
 
 def test_tasks_hold_their_rules():
-    check_task(family.task(num_turns=2), scored_rows=1)
+    check_task(assembly.task(num_turns=2), scored_rows=1)
 
 
 def test_careless_teams():
@@ -83,7 +83,7 @@ def test_careless_teams():
         ({"agents": 0}, "agents must be a whole number of at least 1, got 0"),
         ({"agents": True}, "agents must be a whole number of at least 1, got True"),
         ({"unavailable": "drop"}, "unavailable must be one of error, skip, got 'drop'"),
-        ({"known_faults": "fix"}, "known_faults must be one of keep, skip, got 'fix'"),
+        ({"known_faults": "fix"}, "known_faults must be one of skip, keep, got 'fix'"),
         ({"feedback": "loud"}, "feedback must be one of plain, passed"),
         ({"feedback": "expert_edits"}, "needs an expert"),
         ({"source": "package"}, "source must be one of builtin, path, hub, got 'package'"),
@@ -97,15 +97,15 @@ def test_careless_teams():
 )
 def test_options_that_cannot_be(options, said):
     with pytest.raises(ValueError, match=said):
-        family.task(**options)
+        assembly.task(**options)
 
 
 def test_splits_by_id(tmp_path):
-    task = family.task(eval_ids=["builtin-classeval/3"])
+    task = assembly.task(eval_ids=["builtin-classeval/3"])
     assert [row["task_id"] for row in task.eval_items] == ["builtin-classeval/3"] and len(task.items) == 7
-    assert family.task(eval_share=0.0).eval_items is None
+    assert assembly.task(eval_share=0.0).eval_items is None
     named = file_of(tmp_path, [{**TALLY, "task_id": f"ClassEval_{number}"} for number in (0, 65, 66, 81, 82)])
-    task = family.task(source="path", path=named)
+    task = assembly.task(source="path", path=named)
     assert [row["task_id"] for row in task.eval_items] == ["ClassEval_66", "ClassEval_81"]
 
 
@@ -127,19 +127,19 @@ def test_rows_that_cannot_be_played(tmp_path):
         f"ClassEval_45: {UNPLAYABLE['ClassEval_45']}",
     ]
     with pytest.raises(ValueError, match="classeval-v0: 5 of 7 rows cannot be played; unavailable='skip'") as error:
-        family.task(**where)
+        assembly.task(**where)
     with pytest.warns(UserWarning, match="classeval-v0: 5 of 7 rows are left out") as warned:
-        task = family.task(unavailable="skip", **where)
+        task = assembly.task(unavailable="skip", **where)
     for line in expected:
         assert line in str(error.value) and line in str(warned[0].message)
     assert [row["task_id"] for row in all_rows(task)] == ["t/tally", "t/other"]
     with pytest.warns(UserWarning), pytest.raises(ValueError, match="no row is left to train on"):
-        family.task(unavailable="skip", source="path", path=file_of(tmp_path, odd[:2]), eval_share=0.0)
+        assembly.task(unavailable="skip", source="path", path=file_of(tmp_path, odd[:2]), eval_share=0.0)
 
 
 def test_rows_without_solutions(tmp_path):
     rows = [{key: value for key, value in TALLY.items() if key != "solution_code"} | {"task_id": name} for name in "ab"]
-    assert family.task(source="path", path=file_of(tmp_path, rows), eval_share=0.0).reference is None
+    assert assembly.task(source="path", path=file_of(tmp_path, rows), eval_share=0.0).reference is None
 
 
 # ---- ClassEval ----
@@ -151,7 +151,7 @@ QUICK = ("ClassEval_5", "ClassEval_33", "ClassEval_46", "ClassEval_51", "ClassEv
 def classeval(**options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is left out depends on what is installed
-        return family.task(source="path", path=str(CLASSEVAL), unavailable="skip", **options)
+        return assembly.task(source="path", path=str(CLASSEVAL), unavailable="skip", **options)
 
 
 def numbers(rows):
@@ -168,14 +168,14 @@ def test_the_data_and_its_split():
     with pytest.raises(
         ValueError, match=r"ClassEval_22: its skeleton does not parse: .*\n(.*\n)*  ClassEval_45: its tests hand Pillow"
     ):
-        family.task(source="path", path=str(CLASSEVAL))
+        assembly.task(source="path", path=str(CLASSEVAL))
 
 
 @needs_data
 @pytest.mark.slow
 def test_nobody_is_idle_in_classeval():
     """405 methods in 99 classes: each of two programmers has work in every class, of three in 87."""
-    problems = [class_of(family.repaired(row)) for row in read_rows(CLASSEVAL) if row["task_id"] != "ClassEval_22"]
+    problems = [class_of(assembly.repaired(row)) for row in read_rows(CLASSEVAL) if row["task_id"] != "ClassEval_22"]
     assert len(problems) == 99 and sum(len(problem.methods) for problem in problems) == 405
     assert all(min(map(len, divide(problem, 2))) >= 1 for problem in problems)
     assert sum(len(problem.methods) >= 3 for problem in problems) == 87
@@ -193,12 +193,23 @@ def test_tables_name_what_is_there():
         assert all(old in rows[name][field] for field, old, _ in repairs)
 
 
+def test_tests_with_known_faults_are_told(tmp_path, caplog):
+    caplog.set_level("INFO", "llm_envs")
+    where = {"source": "path", "path": file_of(tmp_path, [{**TALLY, "task_id": "ClassEval_35"}, TALLY]), "eval_share": 0.0}
+    assert assembly.task(known_faults="keep", **where) and assembly.task() and not caplog.messages
+    assert assembly.task(**where).items[0]["task_id"] == "ClassEval_35"
+    (said,) = caplog.messages
+    assert said.startswith(
+        "classeval-v0: known_faults='skip' leaves out 1: EightPuzzleTestSolve.test_solve_3 (takes ClassEval's own"
+    )
+
+
 @needs_data
 @pytest.mark.slow
 def test_no_solution_is_a_stub():
     for row in read_rows(CLASSEVAL):
         if row["task_id"] != "ClassEval_22":
-            problem = class_of(family.repaired(row))
+            problem = class_of(assembly.repaired(row))
             solution = class_methods(ast.parse(problem.solution), problem.name)
             assert not [method.name for method in problem.methods if is_stub(solution[method.name])], row["task_id"]
 
@@ -206,7 +217,7 @@ def test_no_solution_is_a_stub():
 @needs_data
 def test_tricky_solutions_earn_the_most(tmp_path):
     rows = [row for row in read_rows(CLASSEVAL) if row["task_id"] in QUICK]
-    task = family.task(source="path", path=file_of(tmp_path, rows), eval_share=0.0)
+    task = assembly.task(source="path", path=file_of(tmp_path, rows), eval_share=0.0)
     assert len(rows) == 5 and not not_best(best(task, task.items))
 
 

@@ -132,10 +132,25 @@ def test_checks_that_repeat_public_examples_count_if_they_fail():
     assert tests.share([True, True, False, False, False], repeating) == 0.0
     assert tests.share([True] * 5, repeating) == 1.0
     assert tests.share([True, False, True, True, False], repeating) == 2 / 4
-    assert tests.constant_share(repeating) == 1 / 4  # 2 passes 0 and 2: one of the three that count and the failing 1
+    assert tests.constant_share(repeating) == 1 / 3  # by heart the first two, and 2 elsewhere
     assert tests.constant_share() == 2 / 5
     assert tests.repeating(["f(1)", "f(3)", "f(5)", "f(7)", "f(8)"]) == frozenset()  # nothing else would be left
     assert tests.repeating(["f(x)"]) == frozenset()
+
+
+def test_a_constant_beside_the_examples():
+    """By hand: all that is no example is False; who says False everywhere fails the two examples, and gets 2 of 4."""
+    asserts = ["candidate(1) == True", "candidate(2) == True", "candidate(3) == False", "not candidate(4)"]
+    tests = read_tests("def check(candidate):\n" + "".join(f"    assert {one}\n" for one in asserts), "f")
+    repeating = tests.repeating(["f(1)", "f(2)"])
+    assert repeating == {0, 1} and tests.constant_share(repeating) == 0.5
+    assert tests.share([True, True, False, False], repeating) == 0.0  # by heart alone
+    assert tests.share([False, False, True, True], repeating) == 0.5
+
+
+def test_a_call_is_the_same_with_whole_numbers_as_floats():
+    tests = read_tests("def check(candidate):\n    assert candidate([1.0, 2]) == 3\n    assert candidate([1.5]) == 3\n", "f")
+    assert tests.repeating(["f([1, 2])"]) == {0}
 
 
 # ---- examples ----
@@ -165,6 +180,7 @@ def test_checks_that_repeat_public_examples_count_if_they_fail():
         ("f([\n  [1],\n  [2]\n]) == [(0, 0)]", [("f([[1], [2]])", "[(0, 0)]")]),
         ("f(1) == 2\nf(1) == 2", [("f(1)", "2")]),  # twice the same
         # What is no example:
+        ("For x = 1 the output should be 2", []),  # nobody said what the parameters are
         ("f(1) == 2 or f(1) == 3", []),
         ("f(1) == 2\n>>> f(1)\n3", []),  # they contradict each other
         ("f(word) => True", []),
@@ -181,6 +197,26 @@ def test_checks_that_repeat_public_examples_count_if_they_fail():
 )
 def test_examples_in_a_text(text, found):
     assert [(example.call, example.expected) for example in read_examples(text, "f")] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("For xs = [1, 2], k = 3 the output should be 4.", [("f([1, 2], 3)", "4")]),
+        ("If k = 3, xs = [1], the result should be: 'a'", [("f([1], 3)", "'a'")]),
+        ("For n = [], m = 0, the sum will be 6 the output should be true", [("f([], 0)", "True")]),
+        ("Input: xs = [ [1,2] ], k = 1\nOutput: [1]  # a list", [("f([[1, 2]], 1)", "[1]")]),
+        ("    Input: [4, 2], 1\n    Output: (2, 1)\n    Explanation: it is", [("f([4, 2], 1)", "(2, 1)")]),
+        ("For xs = [1] the output should be 4.", []),  # too few
+        ("For xs = y, k = 1 the output should be 4", []),
+        ("For xs = 1, k = 1 the output should be small", []),
+        ("Input: a list and a number\nOutput: 3", []),
+        ("Input: 1, 2\n\nOutput: 3", []),
+        ("For all the output should be 3", []),
+    ],
+)
+def test_examples_that_name_what_is_put_in(text, found):
+    assert [(example.call, example.expected) for example in read_examples(text, "f", ("xs", "k"))] == found
 
 
 def test_an_example_says_what_came_instead():

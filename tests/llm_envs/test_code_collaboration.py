@@ -34,7 +34,7 @@ USED = [
     ["out = []", "out.append(aux(x))", "return out"],
     ["if (z := aux(x)) > 1:", "    return 1", "return 2"],
     ["try:", "    z = aux(x)", "except ValueError:", "    z = 0", "return z"],
-    ["with open(aux(x)) as file:", "    return 1"],
+    ["with held(aux(x)) as file:", "    return 1"],
     ["match aux(x):", "    case 1:", "        return 2", "return 3"],
     ["g = aux", "return g(x)"],
     ["def inner(a):", "    return aux(a)", "return inner(x)"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,7 @@ def test_the_package_and_its_split():
     assert [row["task_id"] for row in task.items] == [f"HumanEval/{number}" for number in range(32, 164)]
     checks = [problem_of(row).tests.checks for row in all_rows(task)]
     assert sum(map(len, checks)) == 1133 and min(map(len, checks)) >= 1
-    assert sum(bool(problem_of(row).examples) for row in all_rows(task)) == 139
+    assert sum(bool(problem_of(row).examples) for row in all_rows(task)) == 152
     parameters = {row["task_id"]: problem_of(row).parameters for row in all_rows(task)}
     assert [parameters[f"HumanEval/{number}"] for number in (10, 32, 38, 50)] == ["string: str", "xs: list", "s: str", "s: str"]
 
@@ -203,6 +204,18 @@ def test_canonical_solutions_pass_every_public_example():
 
 
 @needs_package
+@pytest.mark.slow
+def test_public_examples_by_heart_earn_no_tests():
+    """On all rows of HumanEval but the one whose only check is its example."""
+    bench = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "code_rewards.py"))
+    env = TaskEnv(humaneval.task(source="package", eval_share=0.0))
+    team = bench["teams"]()["examples by heart, else None"]
+    earned = {row["task_id"]: bench["earned"](env, team(row), row)[0] for row in env.task.items}
+    assert len(earned) == 164
+    assert [name for name, reward in earned.items() if reward > 0.3 + 1e-9] == ["HumanEval/34"]
+
+
+@needs_package
 def test_bundled_rows_are_not_those_of_the_package():
     theirs = {row["entry_point"] for row in humaneval.package_rows()}
     assert not theirs & {row["entry_point"] for family in FAMILIES.values() for row in all_rows(family.task())}
@@ -220,18 +233,26 @@ def test_without_the_package(monkeypatch):
 # ---- CoopHumanEval ----
 
 
-def test_rows_with_known_faults(tmp_path):
-    """They are kept unless they are to be skipped, and which they are is written down."""
+def test_rows_with_known_faults(tmp_path, caplog):
+    """They are skipped unless they are to be kept, and which they are is written down and told."""
     row = all_rows(coophumaneval.task())[0]
     file = tmp_path / "che.json"
     file.write_text(json.dumps([{**row, "task_id": f"CoopHumanEval/{number}"} for number in range(82)]))
     where = {"source": "path", "path": str(file)}
-    assert len(all_rows(coophumaneval.task(**where))) == 82
-    kept = {row["task_id"] for row in all_rows(coophumaneval.task(known_faults="skip", **where))}
+    caplog.set_level("INFO", "llm_envs")
+    assert len(all_rows(coophumaneval.task(known_faults="keep", **where))) == 82 and not caplog.messages
+    kept = {row["task_id"] for row in all_rows(coophumaneval.task(**where))}
     assert len(kept) == 77
+    (said,) = caplog.messages
+    assert said.startswith("coophumaneval-v0: known_faults='skip' leaves out 5: CoopHumanEval/12 (45 and 12 are products of")
     assert {f"CoopHumanEval/{number}" for number in (12, 30, 44, 45, 50)}.isdisjoint(kept)
-    with pytest.raises(ValueError, match="known_faults must be 'keep' or 'skip', got 'fix'"):
+    with pytest.raises(ValueError, match="known_faults must be one of skip, keep, got 'fix'"):
         coophumaneval.task(known_faults="fix")
+    with pytest.raises(ValueError, match="eval_ids names 'CoopHumanEval/45', which known_faults='skip' leaves out: 209 = 11"):
+        coophumaneval.task(eval_ids=["CoopHumanEval/3", "CoopHumanEval/45"], **where)
+    assert len(coophumaneval.task(known_faults="keep", eval_ids=["CoopHumanEval/45"], **where).eval_items) == 1
+    caplog.clear()
+    assert coophumaneval.task() and not caplog.messages  # the bundled rows have none
 
 
 # ---- MBPP ----

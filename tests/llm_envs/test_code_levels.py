@@ -37,8 +37,8 @@ def test_everything_right_earns_the_most():
 @pytest.mark.parametrize(
     ("aux", "main", "expected"),
     [
-        # Half of the checks: (2/4 − 1/4) / (1 − 1/4) = 1/3 beyond a constant; form 0.2 + 0.8/3 = 7/15.
-        (AUX, HALF, {"definitions": 7 / 15, "syntax": 7 / 30, "tests": 1 / 3, "collaboration": 0.5, "passed": 0.5, "solved": 0.0}),
+        # f(1) is public and fails. 2 of 4, and a constant passes 1 of the other 3: (1/2 − 1/3) / (1 − 1/3) = 1/4; form 0.2 + 0.8/4.
+        (AUX, HALF, {"definitions": 0.4, "syntax": 0.2, "tests": 0.25, "collaboration": 0.375, "passed": 0.5, "solved": 0.0}),
         # A constant passes one check and earns a fifth of the form.
         (AUX, "def f(x):\n    return 2\n", {"definitions": 0.2, "syntax": 0.1, "tests": 0.0, "collaboration": 0.0, "passed": 0.25}),
         # No helper is needed, but the level is lost.

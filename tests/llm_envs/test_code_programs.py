@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from llm_envs.tasks.code.parsing import MOST_DEPTH
 from llm_envs.tasks.code.problems import problem_of
-from llm_envs.tasks.code.programs import combined, read_program, returns_value, unfenced
+from llm_envs.tasks.code.programs import combined, helpers_part, read_program, returns_value, unfenced
 from llm_envs.tasks.code.texts import MOST_CHARACTERS
 
 ROW = {
@@ -164,8 +164,9 @@ def test_the_last_definition_counts():
 
 
 def program(*texts, names=("aux",)):
-    sources = [read_program(text) for text in texts]
-    return combined(problem_of(ROW), list(zip(names, sources[:-1], strict=True)), sources[-1])
+    *helpers, main = map(read_program, texts)
+    parts = [helpers_part(one, {"f", *names} - {name}) for name, one in zip(names, helpers, strict=True)]
+    return combined(problem_of(ROW), parts, main)
 
 
 def run(code):

@@ -32,11 +32,20 @@ class Tests:
         return found if len(found) < len(self.checks) else frozenset()
 
     def constant_share(self, repeating: frozenset[int] = frozenset()) -> float:
-        """The largest share that one constant answer gets, see `share`; 0 if that would be all."""
-        kinds = {kind for kind in self.kinds if kind is not None}
-        shares = [self.share([one == kind for one in self.kinds], repeating) for kind in kinds]
-        most = max(shares, default=0.0)
-        return 0.0 if most == 1.0 else most
+        """The largest share that one constant answer gets.
+
+        It is one of the checks that repeat no example, since who gives a constant elsewhere can know examples by heart. If one
+        constant passes all of these, it is the share of who does not know them (see `share`); 0 if a constant passes everything.
+
+        Args:
+            repeating: numbers of checks that repeat a public example.
+        """
+        others = [kind for number, kind in enumerate(self.kinds) if number not in repeating]
+        most = max((others.count(kind) / len(others) for kind in others if kind is not None), default=0.0)
+        if most < 1.0:
+            return most
+        alone = self.share([kind == others[0] for kind in self.kinds], repeating)
+        return 0.0 if alone == 1.0 else alone
 
     def share(self, passed: Sequence[bool], repeating: frozenset[int] = frozenset()) -> float:
         """The share of checks that pass, where those that repeat a public example count only if they fail.
@@ -119,12 +128,18 @@ def _draws(tree: ast.Module) -> bool:
 
 
 def calls_of(tree: ast.AST, name: str, called: str) -> frozenset[str]:
-    """The calls of a function in a tree, written under another name."""
+    """The calls of a function in a tree, written under another name; whole numbers without a point, because 1.0 == 1."""
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(_Whole().visit(ast.parse(ast.unparse(tree)))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
             found.add(ast.unparse(ast.Call(ast.Name(called, ast.Load()), node.args, node.keywords)))
     return frozenset(found)
+
+
+class _Whole(ast.NodeTransformer):
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        whole = isinstance(node.value, float) and node.value.is_integer()
+        return ast.Constant(int(node.value)) if whole else node  # type: ignore[arg-type]
 
 
 class _Called(ast.NodeTransformer):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from llm_envs.tasks.code.bindings import bound_anywhere
 from llm_envs.tasks.code.programs import Source, own_nodes
+from llm_envs.tasks.code.reaching import Ways
 
 OWN_WORK = 2
 """Operations (calls of anything but helpers, operators, comparisons, subscripts) that make more than a wrapper."""
@@ -29,12 +30,15 @@ class Collaboration:
         used: those of them whose result can matter: it reaches a returned value, a condition, a loop, a stored element or a method.
         redefined: helpers whose name main's text binds itself: such a helper is neither called nor used.
         wrapper: whether main has no branch, loop or comprehension and fewer than `OWN_WORK` operations of its own.
+        reaching: what in main's text leads to others' functions while the program runs (`reaching.Ways`), so that the tree does not
+            tell who does what: there is no collaboration then. None if nothing does.
     """
 
     called: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
     redefined: tuple[str, ...] = ()
     wrapper: bool = True
+    reaching: str | None = None
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -48,6 +52,11 @@ def collaboration_of(main: Source, entry_point: str, helpers: Sequence[str]) -> 
     if entry is None:
         return Collaboration()
     bound = {name for node in main.body for name in bound_anywhere(node)}
+    redefined = tuple(name for name in helpers if name in bound)
+    ways = Ways(main.body)
+    reaching = next((reason for node in main.body if (reason := ways.reaching(node)) is not None), None)
+    if reaching is not None:
+        return Collaboration(redefined=redefined, reaching=reaching)
     names = [name for name in helpers if name not in bound]
     called: set[str] = set()
     used: set[str] = set()
@@ -64,7 +73,7 @@ def collaboration_of(main: Source, entry_point: str, helpers: Sequence[str]) -> 
     return Collaboration(
         called=tuple(name for name in names if name in called),
         used=tuple(name for name in names if name in used),
-        redefined=tuple(name for name in helpers if name in bound),
+        redefined=redefined,
         wrapper=not branches and work < OWN_WORK,
     )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
 from llm_envs.task import Task
 from llm_envs.tasks.code.assembly import CodeOptions, code_task
 from llm_envs.tasks.code.experts import Expert
-from llm_envs.tasks.code.options import Mode
+from llm_envs.tasks.code.options import KnownFaults, Mode, tell_known_faults
 from llm_envs.tasks.code.problems import FIELDS
+from llm_envs.tasks.options import checked_choice
 from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Source, Sources
 
@@ -26,14 +27,12 @@ KNOWN_FAULTS = {
 }
 """Rows of the data set whose tests ask for something wrong."""
 
-Faults: TypeAlias = Literal["keep", "skip"]
-
 
 def task(
     *,
     source: Source = "builtin",
     path: str | None = None,
-    known_faults: Faults = "keep",
+    known_faults: KnownFaults = "skip",
     eval_ids: Sequence[str] | None = None,
     eval_share: float | None = None,
     helpers: int = 1,
@@ -55,8 +54,9 @@ def task(
     Args:
         source: "builtin" (12 rows of our own), "path" or "hub".
         path: of a file of rows with `source="path"`; another data set's name with `source="hub"`.
-        known_faults: "keep" the rows of CoopHumanEval whose tests are known to be wrong (`KNOWN_FAULTS`), or "skip" them.
-        eval_ids: `task_id`s of the evaluation rows; CoopHumanEval/0 to 15 of the hub.
+        known_faults: "skip" the rows of CoopHumanEval whose tests are known to be wrong (`KNOWN_FAULTS`), which the log then says,
+            or "keep" them.
+        eval_ids: `task_id`s of the evaluation rows; CoopHumanEval/0 to 15 of the hub, without those that are skipped.
         eval_share: share of rows for evaluation, by their ids; a quarter of other rows.
         helpers: see `humaneval-v0`, as the following.
         num_turns: tries.
@@ -67,14 +67,18 @@ def task(
         expert: who suggests edits.
         cpu_seconds: that one check may take.
     """
-    if known_faults not in get_args(Faults):
-        raise ValueError(f"known_faults must be 'keep' or 'skip', got {known_faults!r}")
+    checked_choice("known_faults", known_faults, get_args(KnownFaults))
     rows = SOURCES.rows(source, path)
+    left_out = {row["task_id"]: KNOWN_FAULTS[row["task_id"]] for row in rows if row["task_id"] in KNOWN_FAULTS}
+    if known_faults == "keep":
+        left_out = {}
+    tell_known_faults("coophumaneval-v0", left_out)
+    for one in eval_ids if isinstance(eval_ids, Sequence) else ():
+        if one in left_out:
+            raise ValueError(f"eval_ids names {one!r}, which known_faults='skip' leaves out: {left_out[one]}")
     if source == "hub" and path is None and eval_ids is None and eval_share is None:
-        eval_ids = EVALUATION
-    if known_faults == "skip":
-        rows = [row for row in rows if row["task_id"] not in KNOWN_FAULTS]
-        eval_ids = None if eval_ids is None else [one for one in eval_ids if one not in KNOWN_FAULTS]
+        eval_ids = [one for one in EVALUATION if one not in left_out]
+    rows = [row for row in rows if row["task_id"] not in left_out]
     options = CodeOptions(
         helpers=helpers,
         num_turns=num_turns,

@@ -13,6 +13,11 @@ MOST_CHARACTERS = 2_000
 
 # Longer signs first: "==>" is not "==" with something strange after it.
 _GIVES = re.compile(r"\s*(?:#\s*)?(?:===?>|=>|==|->|➞|→|⇒|=|(?:should\s+)?returns?\b|#\s*=>)\s*(.*)")
+_PUT_IN = re.compile(
+    r"^[ \t]*(?:for|if)[ \t]+(\S.*?),?[ \t]+the\b.*?\b(?:output|result)[ \t]+should[ \t]+be:?[ \t]*(.+)$"
+    r"|^[ \t]*input:[ \t]*(\S.*)\n[ \t]*output:[ \t]*(.+)$",
+    re.IGNORECASE | re.MULTILINE,
+)
 _SPELLED = {"true": "True", "false": "False", "none": "None", "null": "None"}
 
 
@@ -29,18 +34,19 @@ class Example:
         return f"_got = {self.call}\nassert _got == {self.expected}, 'gave ' + repr(_got)[:200]"
 
 
-def read_examples(text: str, entry_point: str) -> list[Example]:
+def read_examples(text: str, entry_point: str, parameters: Sequence[str] = ()) -> list[Example]:
     """The examples of a text that can be read, each once, without those that contradict another.
 
-    Read are `>>> f(1)` with the value on the next line, and `f(1) == 2` with any of ==, =, =>, ==>, ->, ➞, "returns" or "should
-    return". A value is a literal; `true`, `false` and `null` are taken for Python's. An expression may stand around the call after
-    `>>>`. What does not parse is no example.
+    Read are `>>> f(1)` with the value on the next line; `f(1) == 2` with any of ==, =, =>, ==>, ->, ➞, "returns" or "should
+    return"; `For x = 1 the output should be 2`; `Input: x = 1` with `Output: 2` below. A value is a literal; `true`, `false` and
+    `null` are taken for Python's. An expression may stand around the call after `>>>`. What does not parse is no example.
 
     Args:
         text: of the problem, a docstring.
         entry_point: the function that is called.
+        parameters: its names for what it is given; without them the last two forms are not read.
     """
-    found = [*_sessions(text, entry_point), *_sentences(text, entry_point)]
+    found = [*_sessions(text, entry_point), *_sentences(text, entry_point), *_inputs(text, entry_point, parameters)]
     values: dict[str, list[str]] = {}
     for call, expected in found:
         values.setdefault(call, []).append(expected)
@@ -104,6 +110,18 @@ def _sentences(text: str, entry_point: str) -> Iterator[tuple[str, str]]:
         said = None if sign is None else literal(sign[1])
         if call is not None and said is not None:
             yield ast.unparse(call), said
+
+
+def _inputs(text: str, entry_point: str, parameters: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Examples that name what is put in and what comes out."""
+    for match in _PUT_IN.finditer(text):
+        call = _expression(f"{entry_point}({match[1] or match[3]})")
+        said = literal(match[2] or match[4])
+        if isinstance(call, ast.Call) and said is not None:
+            named = {one.arg: one.value for one in call.keywords if one.arg is not None}
+            values = [named[name] for name in parameters] if set(named) == set(parameters) else [*call.args, *named.values()]
+            if len(values) == len(parameters) > 0 and all(map(_is_literal, values)):
+                yield ast.unparse(ast.Call(call.func, values, [])), said
 
 
 def _call_at(text: str, start: int, opened: int) -> tuple[ast.expr | None, int]:

@@ -180,6 +180,8 @@ def _on_definitions(verdict: Verdict) -> Iterator[str]:
         else:
             state = "is no plain function" if name in source.names else "is missing"
         yield f"definitions: `{name}` {state}."
+        if source.left_out:
+            yield f"definitions: left out of the text for `{name}` is what uses {listed(source.left_out)}; that is not a helper's."
 
 
 def _on_syntax(verdict: Verdict) -> Iterator[str]:
@@ -229,6 +231,9 @@ def printable(text: str) -> str:
 def _on_collaboration(verdict: Verdict, agent: int) -> Iterator[str]:
     """To a helper: of its own function; to the main programmer and to an expert: of all."""
     entry, work = verdict.problem.entry_point, verdict.collaboration
+    if work.reaching is not None and verdict.team.helpers:
+        yield f"collaboration: none, since the text for `{entry}` uses `{work.reaching}`, by which functions can be changed."
+        return
     for number, name in enumerate(verdict.team.functions):
         if agent in (number, verdict.team.helpers, -1):
             yield f"collaboration: {_state_of(name, verdict)}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llm_envs.sandbox import Limits, Outcome, Report, Trial
 from llm_envs.tasks.code.collaboration import Collaboration, collaboration_of, is_trivial
 from llm_envs.tasks.code.problems import Problem, problem_of
-from llm_envs.tasks.code.programs import Source, combined, read_program, returns_value
+from llm_envs.tasks.code.programs import Source, combined, helpers_part, read_program, returns_value
 from llm_envs.tasks.shared_sandbox import shared_sandbox
 from llm_envs.tasks.turns import turn_weight, weighed
 from llm_envs.types import AgentID, Item, State
@@ -69,7 +69,7 @@ class Verdict:
     Attributes:
         team: whose.
         problem: that they worked on.
-        sources: what was read from each agent's text, helpers first.
+        sources: what was read from each agent's text, helpers first; of those what goes into the program.
         helpers_defined: for each helper, whether its function is there and returns something.
         main_defined: the same of the entry point.
         collaboration: of the main program with the helpers.
@@ -195,7 +195,7 @@ class Judge:
     def verdicts(self, joint: Sequence[Sequence[str]], item: Item) -> list[Verdict]:
         """The verdict of each of several joint answers to one row; all programs run in one call."""
         problem = problem_of(item)
-        sources = [tuple(read_program(text) for text in texts) for texts in joint]
+        sources = [self._read(problem, texts) for texts in joint]
         runnable = [index for index, texts in enumerate(sources) if problem.entry_point in texts[-1].names]
         programs = [self._program(problem, sources[index]) for index in runnable]
         trials = [Trial(program, (problem.entry_point,), problem.setup, problem.tests.checks) for program in programs]
@@ -207,8 +207,14 @@ class Judge:
         on_examples = dict(zip(runnable, reports[len(runnable) :], strict=False))
         return [self._verdict(problem, texts, hidden.get(index), on_examples.get(index)) for index, texts in enumerate(sources)]
 
+    def _read(self, problem: Problem, texts: Sequence[str]) -> tuple[Source, ...]:
+        *helpers, main = map(read_program, texts)
+        reserved = {problem.entry_point, *self.team.functions}
+        parts = [helpers_part(one, reserved - {name}) for name, one in zip(self.team.functions, helpers, strict=True)]
+        return (*parts, main)
+
     def _program(self, problem: Problem, sources: Sequence[Source]) -> str:
-        return combined(problem, list(zip(self.team.functions, sources[:-1], strict=True)), sources[-1])
+        return combined(problem, sources[:-1], sources[-1])
 
     def _verdict(self, problem: Problem, sources: tuple[Source, ...], report: Report | None, on_examples: Report | None) -> Verdict:
         functions = [source.function(name) for name, source in zip(self.team.functions, sources[:-1], strict=True)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -11,6 +13,8 @@ from llm_envs.tasks.options import checked_choice, checked_count, checked_flags
 
 Mode: TypeAlias = Literal["plain", "passed", "level_passed", "level_feedback", "expert_edits", "bandit"]
 MODES: tuple[str, ...] = get_args(Mode)
+KnownFaults: TypeAlias = Literal["skip", "keep"]
+"""What to do about rows or tests of a data set that are known to be wrong: they are no signal unless they are to be kept."""
 
 ENDLESS_CALLS = 3
 """After so many calls that use up their time nothing more of a program is tried."""
@@ -62,3 +66,15 @@ class TurnOptions:
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise TypeError(f"cpu_seconds must be a number, got {seconds!r}")
         return Limits(cpu_seconds=seconds, total_cpu_seconds=ENDLESS_CALLS * seconds)
+
+
+def tell_known_faults(name: str, left_out: Mapping[str, str]) -> None:
+    """Writes into the log, as information, what is left out because it is known to be wrong, and why; nothing if nothing is.
+
+    Args:
+        name: id of the environment.
+        left_out: rows or tests, with the reasons.
+    """
+    if left_out:
+        listing = "; ".join(f"{one} ({reason})" for one, reason in left_out.items())
+        logging.getLogger(__name__).info("%s: known_faults='skip' leaves out %d: %s", name, len(left_out), listing)

@@ -68,8 +68,12 @@ def _problem(prompt: str, entry_point: str, test: str, task_id: str) -> Problem:
     if not functions:
         raise ValueError(f"row {task_id!r}: its prompt does not define {entry_point!r}")
     description = ast.get_docstring(functions[-1]) or ""
+    arguments = functions[-1].args
+    parameters = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     examples = [
-        example for example in read_examples(description, entry_point) if not contradicts(example, tests.shown, entry_point)
+        example
+        for example in read_examples(description, entry_point, parameters)
+        if not contradicts(example, tests.shown, entry_point)
     ]
     public = {call for example in examples for call in calls_of(ast.parse(example.call), entry_point, entry_point)}
     return Problem(

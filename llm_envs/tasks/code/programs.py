@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from llm_envs.tasks.code.bindings import bound_in_module, plain_functions
 from llm_envs.tasks.code.parsing import parsed
 from llm_envs.tasks.code.problems import Problem
+from llm_envs.tasks.code.reaching import EXPRESSION, Ways, with_eval_watched
 from llm_envs.tasks.code.texts import MOST_CHARACTERS, mended, shortened, unfenced
 
 MOST_ATTEMPTS = 50
@@ -21,6 +23,7 @@ _DEFINING = (
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr),
 )
 _BLOCKS = (ast.If, ast.Try, ast.With, ast.For, ast.While, ast.Match)
+_BUILTINS = frozenset((EXPRESSION, *(name for name in dir(builtins) if not name.startswith("_"))))
 _START = re.compile(r"(?:def|class|import|from|async|@)\b|@")
 
 
@@ -33,10 +36,12 @@ class Source:
             define or change something. Anything else there (calls, prints, what stands under `if __name__ == "__main__"`) is left
             out: a program defines things, the tests call them.
         problem: what does not parse ("line 3, column 7: invalid syntax"); None if the whole program does.
+        left_out: what its statements use that are left out because they are no business of this agent's; see `helpers_part`.
     """
 
     body: tuple[ast.stmt, ...]
     problem: str | None
+    left_out: tuple[str, ...] = ()
 
     @cached_property
     def functions(self) -> Mapping[str, ast.FunctionDef]:
@@ -95,22 +100,39 @@ def own_nodes(body: Iterable[ast.AST]) -> Iterable[ast.AST]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
-def combined(problem: Problem, helpers: Sequence[tuple[str, Source]], main: Source) -> str:
-    """The team's program: the prompt's imports and helpers, each helper's text in order, the main text.
+def helpers_part(source: Source, others: Collection[str]) -> Source:
+    """What of a helper's text goes into the team's program.
 
-    It is one module, so of two definitions of one name the later one holds; but statements of a helper's text that bind the name of
-    another's function or of the entry point are left out.
+    Left out are statements that bind the name of another's function or of a builtin, and those that lead to others' functions while
+    the program runs (`reaching.Ways`): what another agent wrote would no longer be what runs under its name.
+
+    Args:
+        source: what was read from the helper.
+        others: names of the other helpers' functions and of the entry point.
+    """
+    ways, kept, left_out = Ways(source.body), [], []
+    for node in source.body:
+        bound = sorted(bound_in_module(node) & {*others, *_BUILTINS})
+        reason = bound[0] if bound else ways.reaching(node)
+        if reason is None:
+            kept.append(node)
+        else:
+            left_out.append(reason)
+    return Source(tuple(kept), source.problem, tuple(dict.fromkeys(left_out)))
+
+
+def combined(problem: Problem, helpers: Sequence[Source], main: Source) -> str:
+    """The team's program: the prompt's imports and helpers, each helper's part in order, the main text.
+
+    It is one module, so of two definitions of one name the later one holds.
 
     Args:
         problem: whose prompt it is.
-        helpers: name of the function that each helper has to write, and what was read from it.
+        helpers: what `helpers_part` leaves of their texts.
         main: what was read from the main programmer.
     """
-    reserved = {problem.entry_point, *(name for name, _ in helpers)}
     nodes: list[ast.stmt] = list(problem.prelude_nodes())
-    for name, source in helpers:
-        others = reserved - {name}
-        nodes += [node for node in source.body if not others & bound_in_module(node)]
+    nodes += with_eval_watched([node for source in helpers for node in source.body])
     nodes += main.body
     future = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     nodes = future + [node for node in nodes if node not in future]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
 import datetime
 import decimal
 import fractions
 import json
 import math
+import operator
 import uuid
 
 import numpy as np
@@ -24,7 +26,7 @@ def nobody(*question: object) -> object:
 
 
 def pair() -> tuple[Mirror, Mirror]:
-    return tuple(Mirror(first, nobody, operators=False, forgets=first == 1) for first in (1, 2))
+    return Mirror(nobody, judges=True, operators=False), Mirror(nobody, judges=False, operators=False)
 
 
 def crossed(value: object) -> object:
@@ -162,6 +164,9 @@ def answer(value: str, changed: str = "", classes: str = "") -> str:
     return message(f'["t","r",{value}]', changed, classes)
 
 
+NUMBER = '[2,"x",[],[],true,"int",null]'
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -197,14 +202,26 @@ def answer(value: str, changed: str = "", classes: str = "") -> str:
         answer("1", '[2,"dict",null,[1]]'),
         answer("1", '[2,"module",null,[]]'),
         answer("1", '[2,"list"]'),
-        answer("1", "", '[2,"x",[],[],true,false,"eval"]'),
-        answer("1", "", '[1,"x",[],[],true,false,null]'),
+        answer("1", "", '[2,"x",[],[],true,null,"eval"]'),
+        answer("1", "", '[1,"x",[],[],true,null,null]'),
+        # objects whose class extends plain data: of another kind than the class, or with other data
+        answer("1", "", '[2,"x",[],[],true,"object",null]'),
+        answer('["p",4,["k",2],"text"]', "", NUMBER),
+        answer('["p",4,["k",2],true]', "", NUMBER),
+        answer('["p",4,["k",2],["p",6,["k",2],1]]', "", NUMBER),
+        answer('["p",4,["k",2]]', "", NUMBER),
+        answer('["o",4,["k",2]]', "", NUMBER),
+        answer('["E",4,["k",2],["t"],"",null]', "", NUMBER),
+        answer('["o",4,["k",2]]', "", '[2,"x",[],[],true,null,"ValueError"]'),
+        answer('["p",4,["k",2],1]', "", '[2,"x",[],[],true,null,null]'),
+        answer('["p",4,["k",2],["S",4]]', '[4,"list",null,[],["k",2]]', NUMBER),
+        answer('["p",4,["k",2],null]', '[4,"list",null,[]]', '[2,"x",[],[],true,"list",null]'),
         answer('["t",' * 5000 + "1" + "]" * 5000),
         "[" * 100_000,
     ],
 )
 def test_anything_else_is_refused(body):
-    reader = Mirror(1, nobody, operators=False, forgets=True)
+    reader = Mirror(nobody, judges=True, operators=False)
     with pytest.raises(MalformedError):
         reader.read(body)
 
@@ -226,4 +243,82 @@ def test_damaged_messages_are_refused_or_read_as_data(value, data):
 
 def test_what_a_message_names_is_looked_up_in_a_fixed_table():
     text = json.dumps([["t", "r", ["B", "ValueError"]], [], [], []])
-    assert Mirror(1, nobody, operators=False, forgets=True).read(text) == ("r", ValueError)
+    assert Mirror(nobody, judges=True, operators=False).read(text) == ("r", ValueError)
+
+
+BASES = {
+    int: st.integers(),
+    float: st.floats(allow_nan=False),
+    str: st.text(max_size=5),
+    bytes: st.binary(max_size=5),
+    tuple: st.lists(st.integers(), max_size=3).map(tuple),
+    frozenset: st.frozensets(st.integers(), max_size=3),
+    list: st.lists(st.integers(), max_size=3),
+    set: st.sets(st.integers(), max_size=3),
+    dict: st.dictionaries(st.text(max_size=2), st.integers(), max_size=3),
+    collections.deque: st.lists(st.integers(), max_size=3).map(collections.deque),
+    collections.Counter: st.dictionaries(st.text(max_size=2), st.integers(), max_size=3).map(collections.Counter),
+    collections.OrderedDict: st.dictionaries(st.text(max_size=2), st.integers(), max_size=3).map(collections.OrderedDict),
+    datetime.datetime: st.datetimes(timezones=st.sampled_from([None, datetime.timezone.utc])),
+    datetime.date: st.dates(),
+    decimal.Decimal: st.decimals(allow_nan=False, allow_infinity=False),
+}
+OPERATIONS = (
+    *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.add, operator.sub, operator.mul),
+    *(operator.truediv, operator.mod, operator.and_, operator.or_, operator.contains, operator.getitem),
+)
+ALONE = (bool, len, list, hash, abs, json.dumps, sorted, operator.neg, set, iter)
+
+
+def done(act, *values):
+    """What came of it: a value with its class, or an exception's class."""
+    try:
+        result = act(*values)
+    except Exception as error:
+        return type(error)
+    return exact(list(result)) if isinstance(result, collections.abc.Iterator) else exact(result)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(list(BASES)), st.data())
+def test_an_object_that_extends_plain_data_is_that_data_here(base, data):
+    """Whatever is done to it with plain data gives what it gives with the data itself, and nobody is asked.
+
+    But some classes of the language make a new object of the same class, and that is made there.
+    """
+
+    def made_there(operation, number, args, options):
+        assert operation == "new" and base in (collections.deque, collections.OrderedDict)
+        return base(*args)
+
+    value, other = data.draw(BASES[base]), data.draw(BASES[base] | st.integers(0, 2))
+    writer, reader = Mirror(nobody, judges=False, operators=False), Mirror(made_there, judges=True, operators=False)
+    original = made(type("Extended", (base,), {}), base, value)
+    there = reader.read(writer.write(("r", original)))[1]
+    assert isinstance(there, base) and type(there) is not base and type(there).__name__ == "Extended"
+    for act in (repr, str, "{}".format):
+        assert act(there) == act(original).replace(f"{type(original).__module__}.", "solution.")
+    for act in ALONE:
+        assert done(act, there) == done(act, value), act
+    for act in OPERATIONS:
+        assert done(act, there, other) == done(act, value, other), act
+        assert done(act, other, there) == done(act, other, value), act
+
+
+def made(extended, base, value):
+    if base is datetime.datetime:
+        return extended.combine(value.date(), value.timetz())
+    return extended(value.year, value.month, value.day) if base is datetime.date else extended(value)
+
+
+def test_what_a_description_may_name():
+    """Only names of plain data, so that a solution's process cannot change what a stand-in is."""
+    names = ["__class__", "__getattribute__", "__init__", "_remote_ask", "_remote_number", "__eq__", "__len__", "append", 5]
+    class_ = json.dumps([2, "x", [], names, True, "list", None])
+    reader = Mirror(nobody, judges=True, operators=False)
+    (_, value) = reader.read(answer('["p",4,["k",2],null]', '[4,"list",null,[1],["k",2]]', class_))
+    assert value == [1] and len(value) == 1 and value.__class__ is type(value) and issubclass(type(value), list)
+    asked = []
+    reader = Mirror(lambda *question: asked.append(question), judges=True, operators=False)
+    (_, value) = reader.read(answer('["p",4,["k",2],null]', '[4,"list",null,[1],["k",2]]', class_))
+    assert value.append is None and asked == [("get", 4, "append")]  # a value there: it is told; a method would not count

@@ -81,7 +81,7 @@ def test_objects(run):
          "assert f([1, 2]) == [2, 1]"),
         # classes of plain data
         ("class L(list):\n    def last(self): return self[-1]\ndef f(x): return L(x)",
-         "assert f([1]) == [1] and type(f([1])) is list"),
+         "assert f([1]) == [1] and type(f([1])) is not list and f([1]).last() == 1"),
         ("import enum\nclass f(enum.Enum):\n    A = 1\n    B = 2",
          "assert f.A is f.A and f.A != f.B and f.B.value == 2 and len(f) == 2"),
         ("import enum\nclass f(enum.IntEnum):\n    A = 1", "assert f.A == 1 and f['A'] == 1"),

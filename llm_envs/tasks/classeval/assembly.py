@@ -14,13 +14,13 @@ from llm_envs.rewards import terms
 from llm_envs.task import Task
 from llm_envs.tasks.classeval.classes import FIELDS, class_of, tree_of
 from llm_envs.tasks.classeval.dividing import divide
-from llm_envs.tasks.classeval.faults import UNPLAYABLE, repaired
+from llm_envs.tasks.classeval.faults import KNOWN_FAULTS, UNPLAYABLE, repaired
 from llm_envs.tasks.classeval.feedback import ClassFeedback
 from llm_envs.tasks.classeval.levels import FACTORS, Judge
 from llm_envs.tasks.classeval.prompts import CoderPrompt
 from llm_envs.tasks.classeval.references import Reference
 from llm_envs.tasks.code.experts import Expert
-from llm_envs.tasks.code.options import Mode, TurnOptions
+from llm_envs.tasks.code.options import KnownFaults, Mode, TurnOptions, tell_known_faults
 from llm_envs.tasks.options import checked_choice, checked_count
 from llm_envs.tasks.rows import bundled_rows
 from llm_envs.tasks.sources import HubData, Source, Sources, split_rows
@@ -30,7 +30,6 @@ EVALUATION = tuple(f"ClassEval_{number}" for number in range(66, 82))
 """Evaluation rows of ClassEval, as in other work on teams; all others are trained on."""
 
 Unavailable: TypeAlias = Literal["error", "skip"]
-Faults: TypeAlias = Literal["keep", "skip"]
 
 
 def task(
@@ -38,7 +37,7 @@ def task(
     source: Source = "builtin",
     path: str | None = None,
     unavailable: Unavailable = "error",
-    known_faults: Faults = "skip",
+    known_faults: KnownFaults = "skip",
     eval_ids: Sequence[str] | None = None,
     eval_share: float | None = None,
     agents: int = 2,
@@ -70,7 +69,8 @@ def task(
         path: of a file of rows with `source="path"`; another data set's name with `source="hub"`.
         unavailable: what to do about rows that cannot be played here: "error", or "skip" them with a warning. Both list them: those
             whose skeleton does not parse, whose packages are absent, that have fewer methods than there are agents.
-        known_faults: "skip" the tests of ClassEval that right classes fail (`faults.KNOWN_FAULTS`), or "keep" them.
+        known_faults: "skip" the tests of ClassEval that right classes fail (`faults.KNOWN_FAULTS`), which the log then says, or
+            "keep" them.
         eval_ids: `task_id`s of the evaluation rows; ClassEval_66 to 81 if there are rows with these ids.
         eval_share: share of rows for evaluation, by their ids; a quarter of other rows.
         agents: number of programmers.
@@ -85,7 +85,7 @@ def task(
     """
     checked_count("agents", agents, 1)
     checked_choice("unavailable", unavailable, get_args(Unavailable))
-    checked_choice("known_faults", known_faults, get_args(Faults))
+    checked_choice("known_faults", known_faults, get_args(KnownFaults))
     options = TurnOptions(
         num_turns=num_turns,
         feedback=feedback,
@@ -97,6 +97,9 @@ def task(
     )
     train, held = _split(SOURCES.rows(source, path), eval_ids, eval_share)
     train, held = _playable(train, held, agents, unavailable)
+    if known_faults == "skip":
+        faults = [KNOWN_FAULTS.get(str(row["task_id"]), {}) for row in (*train, *held)]
+        tell_known_faults("classeval-v0", {test: reason for tests in faults for test, reason in tests.items()})
     turns = options.num_turns
     judge = Judge(agents, turns, options.limits, all_tests=known_faults == "keep")
     return Task(
