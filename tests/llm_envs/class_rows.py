@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from llm_envs.env import TaskEnv
-from llm_envs.tasks.classeval import assembly
+from llm_envs.tasks.classeval import classeval
 
 SKELETON = '''class Tally:
     """Counts."""
@@ -100,7 +100,7 @@ def env_of(folder, row=TALLY, **options):
     """The env of one row to train on. All have one sandbox unless they ask for other limits."""
     options = {"cpu_seconds": 0.25, **options}
     rows = [row, {**row, "task_id": "t/other"}]
-    return TaskEnv(assembly.task(source="path", path=file_of(folder, rows), eval_ids=["t/other"], **options))
+    return TaskEnv(classeval.task(source="path", path=file_of(folder, rows), eval_ids=["t/other"], **options))
 
 
 def play(env, *turns):

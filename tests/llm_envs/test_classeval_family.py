@@ -12,7 +12,7 @@ from class_rows import TALLY, file_of
 
 import llm_envs
 from llm_envs.env import TaskEnv
-from llm_envs.tasks.classeval import assembly
+from llm_envs.tasks.classeval import classeval
 from llm_envs.tasks.classeval.classes import FIELDS, class_methods, class_of, is_stub
 from llm_envs.tasks.classeval.dividing import divide
 from llm_envs.tasks.classeval.faults import KNOWN_FAULTS, REPAIRS, UNPLAYABLE
@@ -45,13 +45,13 @@ def not_best(found):
 
 @pytest.mark.parametrize("agents", [1, 2, 3])
 def test_reference_earns_the_most_on_every_bundled_row(agents):
-    task = assembly.task(agents=agents)
+    task = classeval.task(agents=agents)
     found = best(task, all_rows(task))
     assert len(found) == 8 and not not_best(found)
 
 
 def test_bundled_rows():
-    task = assembly.task()
+    task = classeval.task()
     assert (len(task.items), len(task.eval_items)) == (6, 2)
     for row in all_rows(task):
         assert set(FIELDS) <= set(row)
@@ -63,7 +63,7 @@ def test_bundled_rows():
 
 
 def test_tasks_hold_their_rules():
-    check_task(assembly.task(num_turns=2), scored_rows=1)
+    check_task(classeval.task(num_turns=2), scored_rows=1)
 
 
 def test_careless_teams():
@@ -97,15 +97,15 @@ def test_careless_teams():
 )
 def test_options_that_cannot_be(options, said):
     with pytest.raises(ValueError, match=said):
-        assembly.task(**options)
+        classeval.task(**options)
 
 
 def test_splits_by_id(tmp_path):
-    task = assembly.task(eval_ids=["builtin-classeval/3"])
+    task = classeval.task(eval_ids=["builtin-classeval/3"])
     assert [row["task_id"] for row in task.eval_items] == ["builtin-classeval/3"] and len(task.items) == 7
-    assert assembly.task(eval_share=0.0).eval_items is None
+    assert classeval.task(eval_share=0.0).eval_items is None
     named = file_of(tmp_path, [{**TALLY, "task_id": f"ClassEval_{number}"} for number in (0, 65, 66, 81, 82)])
-    task = assembly.task(source="path", path=named)
+    task = classeval.task(source="path", path=named)
     assert [row["task_id"] for row in task.eval_items] == ["ClassEval_66", "ClassEval_81"]
 
 
@@ -127,19 +127,19 @@ def test_rows_that_cannot_be_played(tmp_path):
         f"ClassEval_45: {UNPLAYABLE['ClassEval_45']}",
     ]
     with pytest.raises(ValueError, match="classeval-v0: 5 of 7 rows cannot be played; unavailable='skip'") as error:
-        assembly.task(**where)
+        classeval.task(**where)
     with pytest.warns(UserWarning, match="classeval-v0: 5 of 7 rows are left out") as warned:
-        task = assembly.task(unavailable="skip", **where)
+        task = classeval.task(unavailable="skip", **where)
     for line in expected:
         assert line in str(error.value) and line in str(warned[0].message)
     assert [row["task_id"] for row in all_rows(task)] == ["t/tally", "t/other"]
     with pytest.warns(UserWarning), pytest.raises(ValueError, match="no row is left to train on"):
-        assembly.task(unavailable="skip", source="path", path=file_of(tmp_path, odd[:2]), eval_share=0.0)
+        classeval.task(unavailable="skip", source="path", path=file_of(tmp_path, odd[:2]), eval_share=0.0)
 
 
 def test_rows_without_solutions(tmp_path):
     rows = [{key: value for key, value in TALLY.items() if key != "solution_code"} | {"task_id": name} for name in "ab"]
-    assert assembly.task(source="path", path=file_of(tmp_path, rows), eval_share=0.0).reference is None
+    assert classeval.task(source="path", path=file_of(tmp_path, rows), eval_share=0.0).reference is None
 
 
 # ---- ClassEval ----
@@ -148,10 +148,10 @@ QUICK = ("ClassEval_5", "ClassEval_33", "ClassEval_46", "ClassEval_51", "ClassEv
 """In quotes as a whole; other constructors; typographic quotes; mended solution; a mock among the attributes."""
 
 
-def classeval(**options):
+def made(**options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is left out depends on what is installed
-        return assembly.task(source="path", path=str(CLASSEVAL), unavailable="skip", **options)
+        return classeval.task(source="path", path=str(CLASSEVAL), unavailable="skip", **options)
 
 
 def numbers(rows):
@@ -161,21 +161,21 @@ def numbers(rows):
 @needs_data
 @pytest.mark.slow
 def test_the_data_and_its_split():
-    task = classeval()
+    task = made()
     always = {22, 45, 52}
     assert not always & set(numbers(all_rows(task)))
     assert set(numbers(task.eval_items)) <= set(range(66, 82)) and not set(numbers(task.items)) & set(range(66, 82))
     with pytest.raises(
         ValueError, match=r"ClassEval_22: its skeleton does not parse: .*\n(.*\n)*  ClassEval_45: its tests hand Pillow"
     ):
-        assembly.task(source="path", path=str(CLASSEVAL))
+        classeval.task(source="path", path=str(CLASSEVAL))
 
 
 @needs_data
 @pytest.mark.slow
 def test_nobody_is_idle_in_classeval():
     """405 methods in 99 classes: each of two programmers has work in every class, of three in 87."""
-    problems = [class_of(assembly.repaired(row)) for row in read_rows(CLASSEVAL) if row["task_id"] != "ClassEval_22"]
+    problems = [class_of(classeval.repaired(row)) for row in read_rows(CLASSEVAL) if row["task_id"] != "ClassEval_22"]
     assert len(problems) == 99 and sum(len(problem.methods) for problem in problems) == 405
     assert all(min(map(len, divide(problem, 2))) >= 1 for problem in problems)
     assert sum(len(problem.methods) >= 3 for problem in problems) == 87
@@ -196,8 +196,8 @@ def test_tables_name_what_is_there():
 def test_tests_with_known_faults_are_told(tmp_path, caplog):
     caplog.set_level("INFO", "llm_envs")
     where = {"source": "path", "path": file_of(tmp_path, [{**TALLY, "task_id": "ClassEval_35"}, TALLY]), "eval_share": 0.0}
-    assert assembly.task(known_faults="keep", **where) and assembly.task() and not caplog.messages
-    assert assembly.task(**where).items[0]["task_id"] == "ClassEval_35"
+    assert classeval.task(known_faults="keep", **where) and classeval.task() and not caplog.messages
+    assert classeval.task(**where).items[0]["task_id"] == "ClassEval_35"
     (said,) = caplog.messages
     assert said.startswith(
         "classeval-v0: known_faults='skip' leaves out 1: EightPuzzleTestSolve.test_solve_3 (takes ClassEval's own"
@@ -209,7 +209,7 @@ def test_tests_with_known_faults_are_told(tmp_path, caplog):
 def test_no_solution_is_a_stub():
     for row in read_rows(CLASSEVAL):
         if row["task_id"] != "ClassEval_22":
-            problem = class_of(assembly.repaired(row))
+            problem = class_of(classeval.repaired(row))
             solution = class_methods(ast.parse(problem.solution), problem.name)
             assert not [method.name for method in problem.methods if is_stub(solution[method.name])], row["task_id"]
 
@@ -217,7 +217,7 @@ def test_no_solution_is_a_stub():
 @needs_data
 def test_tricky_solutions_earn_the_most(tmp_path):
     rows = [row for row in read_rows(CLASSEVAL) if row["task_id"] in QUICK]
-    task = assembly.task(source="path", path=file_of(tmp_path, rows), eval_share=0.0)
+    task = classeval.task(source="path", path=file_of(tmp_path, rows), eval_share=0.0)
     assert len(rows) == 5 and not not_best(best(task, task.items))
 
 
@@ -226,7 +226,7 @@ def test_tricky_solutions_earn_the_most(tmp_path):
 @pytest.mark.parametrize("agents", [1, 2])
 def test_every_solution_earns_the_most(agents):
     """Of all rows whose packages are installed; also when the examples of its docstrings are tried on it."""
-    task = classeval(agents=agents)
+    task = made(agents=agents)
     found = best(task, all_rows(task))
     assert len(found) >= 87 and not not_best(found)
 
@@ -235,7 +235,7 @@ def test_every_solution_earns_the_most(agents):
 @pytest.mark.slow
 def test_faults_are_faults():
     """With all tests no reference solution passes where tests are known to be wrong."""
-    task = classeval(known_faults="keep", eval_ids=list(KNOWN_FAULTS))
+    task = made(known_faults="keep", eval_ids=list(KNOWN_FAULTS))
     found = best(task, task.eval_items)
     assert set(not_best(found)) == set(KNOWN_FAULTS)
 
@@ -243,7 +243,7 @@ def test_faults_are_faults():
 @needs_data
 @pytest.mark.slow
 def test_untouched_skeletons_earn_nothing():
-    task = classeval()
+    task = made()
     env = TaskEnv(task)
     for row in all_rows(task):
         (transition,) = env.branch(env.initial(row, (0, 0)), [dict.fromkeys(env.possible_agents, "")])

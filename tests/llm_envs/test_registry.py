@@ -64,7 +64,7 @@ def test_built_in_envs_are_listed_and_made():
     assert make("split-v0", render_mode="ansi").render_mode == "ansi"
 
 
-@pytest.mark.parametrize("id", [id for id in list_envs() if spec(id).source == "llm_envs" and id != "classeval-v0"])
+@pytest.mark.parametrize("id", [id for id in list_envs() if spec(id).source == "llm_envs"])
 def test_the_module_of_a_task_is_called_like_its_id(id):
     assert spec(id).load().__module__.rpartition(".")[2] == id.removesuffix("-v0").replace("-", "_")
 
