@@ -50,10 +50,37 @@ def test_what_the_skeleton_passes_and_the_class_breaks_counts_against_it(tmp_pat
     """As many pass as if one of the others had failed: (5 − 1) / 5."""
     breaking = (
         "def is_even(self):\n    even = self.n % 2 == 0\n"
-        "    Tally.__init__ = lambda self: vars(self).update(n=4)\n    return even\n"
+        "    if self.n == 77: Tally.n = property(lambda self: 4, lambda self, n: None)\n    return even\n"
     )
     found = terms(env_of(tmp_path), ADD, LARGER + breaking)
     assert found["passed"] == 5 / 6 and found["tests"] == pytest.approx(4 * 0.8)
+
+
+TAKEOVERS = (
+    "type(self).is_even = lambda s: s.n % 2 == 0\n    type(self).larger = staticmethod(max)",
+    "Tally.is_even = lambda s: s.n % 2 == 0\n    Tally.larger = staticmethod(max)",
+    "K = self.__class__\n    K.is_even, K.larger = (lambda s: s.n % 2 == 0), staticmethod(max)",
+    "setattr(type(self), 'is_even', lambda s: s.n % 2 == 0)\n    setattr(type(self), 'larger', staticmethod(max))",
+    "def even(s): return s.n % 2 == 0\n    def large(one, two): return max(one, two)\n"
+    "    K = type(self)\n    K.is_even.__code__, K.larger.__code__ = even.__code__, large.__code__",
+    'eval(\'[setattr(K, m, f) for K in (type(self),) for m, f in (("larger", staticmethod(max)),'
+    ' ("is_even", lambda s: s.n % 2 == 0))]\', {**locals(), **globals()})',
+)
+
+
+@pytest.mark.parametrize("takeover", TAKEOVERS)
+def test_nobody_does_anothers_work_while_the_class_is_at_work(tmp_path, takeover):
+    """Without a check of what methods reach, these earn 6: `add` runs first and puts right what another got wrong."""
+    wrong = "def larger(one, two):\n    return one - two\n\ndef is_even(self):\n    return 'even' + str(self)\n"
+    found = terms(env_of(tmp_path), ADD.replace("self.n +=", f"{takeover}\n    self.n +="), wrong)
+    assert found["tests"] < 4 * 2 / 5 + 1e-9 and found["solved"] == 0.0
+
+
+def test_a_method_may_compute_from_texts(tmp_path):
+    add = "def add(self, more):\n    self.n = eval(str(self.n) + '+' + str(more))\n    return self.n\n"
+    assert play(env_of(tmp_path), [add, REST])[0] == [6.0]
+    _, (found,), _ = play(env_of(tmp_path), [add.replace("str(more)", "str(more) + '+0 .real'"), REST])
+    assert found["tests"] == pytest.approx(4 * 3 / 5)
 
 
 def test_the_lowest_reward(tmp_path):

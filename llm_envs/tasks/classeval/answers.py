@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from llm_envs.tasks.classeval.classes import FUNCTIONS, ClassProblem, Function
 from llm_envs.tasks.code.parsing import compile_problem
 from llm_envs.tasks.code.programs import Source, read_program
+from llm_envs.tasks.code.reaching import MODULES, NAMES, Ways, with_eval_watched
 from llm_envs.tasks.code.texts import mended, shortened, unfenced
 
 MOST_BLOCKS = 100
@@ -19,6 +20,9 @@ MOST_BLOCKS = 100
 
 MOST_SHOWN = 60
 """Characters of a default that are told."""
+
+_FILES = frozenset(("csv", "io", "logging", "os", "pathlib", "shutil", "socket", "sqlite3", "tempfile", "urllib", "xml", "zipfile"))
+"""Modules that classes use beside those that compute."""
 
 _DEFAULTS = (
     *(ast.Constant, ast.Name, ast.Attribute, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp),
@@ -33,7 +37,8 @@ class Answer:
 
     Attributes:
         methods: that it defines and that compile, by name; of two with one name the later one.
-        broken: what keeps others from being used, by name: the compiler's message, or a default that is computed.
+        broken: what keeps others from being used, by name: the compiler's message, a default that is computed, or a way to others'
+            methods.
         imports: at its top level.
         problem: what does not parse ("line 3, column 7: invalid syntax"); None if the whole text does.
     """
@@ -44,26 +49,42 @@ class Answer:
     problem: str | None
 
 
-def read_answer(text: str, class_name: str) -> Answer:
+def read_answer(text: str, class_name: str, *, methods: Collection[str] = (), modules: Collection[str] = ()) -> Answer:
     """The methods in a completion: its functions at top level, indented or not, and those of a class with that name.
 
-    It is read as a program is (`programs.read_program`); what does not parse as a whole, `def` by `def`.
+    It is read as a program is (`programs.read_program`); what does not parse as a whole, `def` by `def`. A method that could put
+    another in the place of somebody else's while the class is at work is not used (`reaching.Ways`).
+
+    Args:
+        text: of the completion.
+        class_name: of the class.
+        methods: names of those that have to be written, which nobody may assign to.
+        modules: that the skeleton imports.
     """
     source = read_program(text)
     if source.problem is not None:
         source = _read_blocks(text, source)
-    methods: dict[str, Function] = {}
+    found: dict[str, Function] = {}
     broken: dict[str, str] = {}
+    ways = Ways(source.body, modules={*MODULES, *_FILES, *modules}, names=NAMES - {"open"}, own=[class_name])
     for node in _functions(source.body, class_name):
-        problem = compile_problem(f"class _:\n{textwrap.indent(ast.unparse(bare(node)), ' ')}") or _default_problem(node)
+        problem = compile_problem(f"class _:\n{textwrap.indent(ast.unparse(bare(node)), ' ')}")
+        problem = problem or _default_problem(node) or _reaching_problem(node, ways, methods)
         if problem is None:
-            methods[node.name] = node
+            found[node.name] = node
             broken.pop(node.name, None)
         else:
             broken[node.name] = problem
-            methods.pop(node.name, None)
+            found.pop(node.name, None)
     imports = tuple(node for node in source.body if isinstance(node, (ast.Import, ast.ImportFrom)))
-    return Answer(methods, broken, imports, source.problem)
+    return Answer(found, broken, imports, source.problem)
+
+
+def _reaching_problem(function: Function, ways: Ways, methods: Collection[str]) -> str | None:
+    """How a method could change one of somebody else's while the class is at work; None if in no way that is known."""
+    assigned = (node for node in ast.walk(function) if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load))
+    way = next((ast.unparse(node) for node in assigned if node.attr in methods), None) or ways.reaching(function)
+    return None if way is None else f"by {way[:MOST_SHOWN]} it could change others' methods"
 
 
 def _default_problem(function: Function) -> str | None:
@@ -106,7 +127,7 @@ def merged(problem: ClassProblem, shares: Sequence[Sequence[str]], answers: Sequ
     future = [node for node in imports if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     place = tree.body.index(class_)
     tree.body[place:place] = [node for node in imports if node not in future]
-    return "\n".join(ast.unparse(node) for node in [*future, *tree.body])
+    return "\n".join(ast.unparse(node) for node in [*future, *with_eval_watched(tree.body)])
 
 
 def _filled(node: ast.stmt, given: Mapping[str, Function]) -> ast.stmt:

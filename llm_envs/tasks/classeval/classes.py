@@ -61,6 +61,14 @@ class ClassProblem:
         """The skeleton as a syntax tree of its own."""
         return tree_of(self.skeleton, "the skeleton")
 
+    @property
+    def modules(self) -> frozenset[str]:
+        """Modules that the skeleton imports, by the first part of their names."""
+        nodes = ast.parse(self.imports).body
+        named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        named += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+        return frozenset(name.partition(".")[0] for name in named)
+
 
 def class_of(item: Item) -> ClassProblem:
     """The problem of a row; reading it again costs little.

@@ -157,7 +157,10 @@ class Judge:
         """The verdict of each of several joint answers to one row; all classes run in one call, the skeleton with them."""
         problem = class_of(item)
         shares = divide(problem, self.agents)
-        answers = [tuple(read_answer(text, problem.name) for text in texts) for texts in joint]
+        methods = [method.name for method in problem.methods]
+        answers = [
+            tuple(read_answer(text, problem.name, methods=methods, modules=problem.modules) for text in texts) for texts in joint
+        ]
         nothing = merged(problem, (), ())
         programs = [merged(problem, shares, one) for one in answers]
         trials = [_hidden_trial(problem, program) for program in (nothing, *programs)]

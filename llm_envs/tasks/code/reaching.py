@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from llm_envs.tasks.code.bindings import bound_anywhere
 
@@ -25,7 +25,8 @@ _OF_SYS = frozenset((
     *("maxsize", "maxunicode", "float_info", "int_info", "hash_info", "byteorder", "version_info", "getsizeof", "intern", "exit"),
     *("getrecursionlimit", "setrecursionlimit", "set_int_max_str_digits", "stdin", "stdout", "stderr"),
 ))  # fmt: skip
-_NAMES = frozenset(("exec", "compile", "globals", "locals", "vars", "setattr", "delattr", "open", "breakpoint"))
+NAMES = frozenset(("exec", "compile", "globals", "locals", "vars", "setattr", "delattr", "open", "breakpoint"))
+"""Builtins that a text may not use; `eval` and `getattr` it may in one form."""
 _ATTRIBUTES = frozenset((
     *("sys", "os", "builtins", "bltns", "gc", "inspect", "ctypes", "ctypeslib", "f2py", "testing", "importlib", "modules"),
     *("threading", "f_back", "f_globals", "f_locals", "f_builtins", "f_code", "f_trace", "tb_frame", "tb_next", "gi_frame"),
@@ -57,9 +58,21 @@ class Ways:
 
     Args:
         body: of the text.
+        modules: that it may import.
+        names: builtins that it may not use.
+        own: names that are its own although it does not bind them.
     """
 
-    def __init__(self, body: Sequence[ast.stmt]) -> None:
+    def __init__(
+        self,
+        body: Sequence[ast.stmt],
+        *,
+        modules: Collection[str] = MODULES,
+        names: Collection[str] = NAMES,
+        own: Collection[str] = (),
+    ) -> None:
+        self._allowed = modules
+        self._forbidden = names
         nodes = [node for statement in body for node in ast.walk(statement)]
         aliases = [alias for node in nodes if isinstance(node, ast.Import) for alias in node.names]
         self._modules = {alias.asname or alias.name.partition(".")[0] for alias in aliases}
@@ -67,7 +80,7 @@ class Ways:
         imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
         self._imported = {name for node in imports for name in bound_anywhere(node)}
         self._refused = {name for node in imports if not self._is_harmless(node, False) for name in bound_anywhere(node)}
-        self._own = {name for statement in body for name in bound_anywhere(statement)} - self._imported
+        self._own = {*own, *(name for statement in body for name in bound_anywhere(statement))} - self._imported
 
     def reaching(self, statement: ast.AST) -> str | None:
         """The first thing in a statement that leads to others' functions, as it is written there; None if nothing does."""
@@ -92,12 +105,12 @@ class Ways:
         return True
 
     def _is_harmless_name(self, name: str, in_place: bool) -> bool:
-        if name in _NAMES or name in self._refused or (_is_special(name) and name not in _SPECIAL):
+        if name in self._forbidden or name in self._refused or (_is_special(name) and name not in _SPECIAL):
             return False
         # A module is there for its attributes; another text may have imported `sys`.
         if name in ("eval", "getattr") or name in self._modules or (name in self._sys and name not in self._own):
             return in_place
-        return name in self._own or name in MODULES or name not in sys.stdlib_module_names
+        return name in self._own or name in self._allowed or name not in sys.stdlib_module_names
 
     def _is_harmless_attribute(self, node: ast.Attribute) -> bool:
         root: ast.expr = node.value
@@ -108,9 +121,12 @@ class Ways:
             return False
         if name in self._sys and node.value is root:
             return node.attr in _OF_SYS
-        if name in self._imported and ((node.attr.startswith("_") and not _is_special(node.attr)) or _is_other_module(node.attr)):
+        if name in self._imported and ((node.attr.startswith("_") and not _is_special(node.attr)) or self._is_other(node.attr)):
             return False
         return _is_harmless_word(node.attr)
+
+    def _is_other(self, name: str) -> bool:
+        return name in sys.stdlib_module_names and name not in self._allowed and name not in _FUNCTIONS
 
     def _is_of_others(self, node: ast.Attribute, root: ast.expr) -> bool:
         """Whether an attribute that is assigned to belongs to a module, a class or something that this text has not made."""
@@ -124,7 +140,7 @@ class Ways:
         first, *others = path
         if first == "sys":
             return set(others) <= _OF_SYS
-        return first in MODULES and all(_is_harmless_word(name) and not name.startswith("_") for name in others)
+        return first in self._allowed and all(_is_harmless_word(name) and not name.startswith("_") for name in others)
 
 
 def _in_good_places(statement: ast.AST) -> Iterator[int]:
@@ -152,10 +168,6 @@ def _is_special(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-def _is_other_module(name: str) -> bool:
-    return name in sys.stdlib_module_names and name not in MODULES and name not in _FUNCTIONS
-
-
 def with_eval_watched(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
     """The statements, where `eval(x)` looks at x first, and the function that does so in front; as they are if none has it.
 
@@ -177,7 +189,7 @@ class _Watched(ast.NodeTransformer):
 
 
 _WATCH = f"""
-def {EXPRESSION}(text, forbidden={(*sorted(_NAMES), "eval", "getattr", "__import__", "__builtins__")!r}):
+def {EXPRESSION}(text, forbidden={(*sorted(NAMES), "eval", "getattr", "__import__", "__builtins__")!r}):
     import ast
     for node in ast.walk(ast.parse(text.strip() if isinstance(text, str) else text, mode="eval")):
         if isinstance(node, (ast.Attribute, ast.NamedExpr)) or (isinstance(node, ast.Name) and node.id in forbidden):
