@@ -26,7 +26,8 @@ CHEATS = {
     "empty list": "return []",
     "always equal": "class E:\n        __eq__ = lambda s, o: True\n        __hash__ = lambda s: 0\n"
     "        __bool__ = lambda s: True\n        __getattr__ = lambda s, n: s\n        __call__ = lambda s, *a: s\n    return E()",
-    "exit": "import os\n    os._exit(0)",
+    "exit": "raise SystemExit(0)",
+    "exit of the process": "import os\n    os._exit(0)",
     "assertions patched": "import unittest\n    for name in dir(unittest.TestCase):\n        if name.startswith('assert'):\n"
     "            setattr(unittest.TestCase, name, lambda *a, **k: None)\n    return None",
     "results printed and written": "import os\n    print({'status': 'passed'})\n    for number in range(1, 30):\n        try:\n"

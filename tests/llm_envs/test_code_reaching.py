@@ -176,5 +176,5 @@ def test_agents_are_told():
     env = env_of(num_turns=2)
     _, _, state = play(env, [TAKEOVERS["settrace"], MAIN.replace("return", "globals()\n    return")])
     told = state.observations
-    assert "left out of the text for `aux` is what uses `frame.f_locals` and `sys.settrace`" in told["aux_0"]
+    assert "left out of the text for `aux` is what binds or uses `frame.f_locals` and `sys.settrace`" in told["aux_0"]
     assert "collaboration: none, since the text for `f` uses `globals`" in told["main_0"]

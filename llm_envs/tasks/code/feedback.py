@@ -181,7 +181,7 @@ def _on_definitions(verdict: Verdict) -> Iterator[str]:
             state = "is no plain function" if name in source.names else "is missing"
         yield f"definitions: `{name}` {state}."
         if source.left_out:
-            yield f"definitions: left out of the text for `{name}` is what uses {listed(source.left_out)}; that is not a helper's."
+            yield f"definitions: left out of the text for `{name}` is what binds or uses {listed(source.left_out)}: no helper may."
 
 
 def _on_syntax(verdict: Verdict) -> Iterator[str]:

@@ -40,7 +40,7 @@ _SPECIAL = frozenset((
     *("__hash__", "__len__", "__getitem__", "__setitem__", "__delitem__", "__contains__", "__iter__", "__next__", "__reversed__"),
     *("__missing__", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__int__", "__float__"),
     *("__index__", "__complex__", "__abs__", "__neg__", "__pos__", "__invert__", "__round__", "__str__", "__repr__"),
-    *("__format__", "__enter__", "__exit__"),
+    *("__format__", "__enter__", "__exit__", "__getattr__"),
     *(f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")),
 ))  # fmt: skip
 # Functions that have the name of a module.
