@@ -72,6 +72,11 @@ def _ending_of(status: int | None) -> tuple[str, str]:
     return "exited", f"the solution's process ended with status {code}"
 
 
+def judge_seconds(solution: float) -> float:
+    """CPU time that the judge has where the solution has so much: it reads, compares and describes what the solution answers."""
+    return 2 * solution + 5
+
+
 def fork_judge(
     host: socket.socket, trial: int, limits: Limits, layers: Layers, rules: int | None, work: str
 ) -> tuple[int, socket.socket]:
@@ -82,7 +87,8 @@ def fork_judge(
         settle(work, None)
         most = max(JUDGE_MEMORY_MB, 2 * limits.memory_mb)
         wide = Limits(**{**vars(limits), "open_files": JUDGE_FILES})
-        seconds = 2 * limits.total_cpu_seconds + 10
+        # A backstop: the warden ends it before, and knows that as a verdict.
+        seconds = 2 * judge_seconds(limits.total_cpu_seconds)
         isolation.limit(wide, Layers(), memory_mb=most, cpu_seconds=seconds, processes=0)
         isolation.confine(layers, rules, signals=False)
 

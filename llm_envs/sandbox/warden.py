@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from llm_envs.sandbox import isolation, kernel, landlock, wire
-from llm_envs.sandbox.children import Guest, fork_guest, fork_judge
+from llm_envs.sandbox.children import Guest, fork_guest, fork_judge, judge_seconds
 from llm_envs.sandbox.clearing import empty_folder, end_children, kill_group, remove_folder
 from llm_envs.sandbox.layers import Layers
 from llm_envs.sandbox.outcomes import steady
@@ -173,6 +173,7 @@ class Watch:
                 descriptors = [channel]
             except OSError as error:
                 fault = str(error)
+            self._begin_step()  # the clock of the step before would end the new process as well
             wire.send_order(orders, {"fault": fault}, descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -208,9 +209,10 @@ class Watch:
                 self._stop_guest("exited", f"ended for more than {limits.processes} processes")
         late = now - self._step_began - (self._delay() - self._step_waited) > limits.wall_seconds + 10
         over = now - self._began - self._delay() > TRIAL_FACTOR * limits.wall_seconds + 10
-        if late or over or cpu_clock(self._judge) - self._judge_cpu > 2 * limits.cpu_seconds + 5:
-            return "timeout"
-        return ""
+        # A large answer costs the judge time as well: each step may be in its limits and all of them not.
+        spent = cpu_clock(self._judge)
+        busy = spent - self._judge_cpu > judge_seconds(limits.cpu_seconds) or spent > judge_seconds(limits.total_cpu_seconds)
+        return "timeout" if late or over or busy else ""
 
     def _stop_guest(self, cause: str, message: str) -> None:
         assert self._guest is not None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_envs.sandbox import Sandbox, SandboxError, Trial
+from llm_envs.sandbox import Limits, Sandbox, SandboxError, Trial
 
 SLEEPERS = """
 import os, time
@@ -216,6 +216,23 @@ def test_a_failure_of_the_machinery_is_an_error_and_not_a_verdict():
 
 
 @pytest.mark.slow
+def test_a_process_that_follows_one_that_slept_has_the_time_of_its_own_step():
+    solution = "import time\ndef f(x):\n    if x == 0: time.sleep(60)\n    return x"
+    trial = Trial(solution, ("f",), checks=("assert f(0) == 0", "assert f(1) == 1") * 2)
+    with Sandbox(Limits(wall_seconds=0.4), workers=1, cache=0) as sandbox:
+        for _ in range(3):
+            assert [check.status for check in sandbox.run(trial).checks] == ["timeout", "passed"] * 2
+
+
+@pytest.mark.slow
+def test_answers_that_cost_the_judge_too_much_in_all_are_a_verdict():
+    """Each check is within its limit. To be killed for the sum of them was an error of the machine, which ends a training run."""
+    check = "import time\nwhile time.process_time() < {}: pass\nassert f(1) == 1"
+    trial = Trial("def f(x): return x", ("f",), checks=tuple(check.format(seconds) for seconds in (3, 6, 9, 12, 15)))
+    with Sandbox(Limits(cpu_seconds=4.0, total_cpu_seconds=1.0), workers=1, cache=0) as sandbox:
+        assert [check.status for check in sandbox.run(trial).checks] == ["passed", "passed", "timeout", "not run", "not run"]
+
+
 def test_nothing_is_left_when_the_trainer_is_killed(tmp_path):
     program = """
 import os, threading, time
