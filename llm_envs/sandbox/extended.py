@@ -23,6 +23,7 @@ from llm_envs.sandbox.remote import (
     Remote,
     RemoteMeta,
     There,
+    asked_by_tests,
     extend,
     forward,
     is_object,
@@ -79,7 +80,7 @@ def trust(value: object) -> None:
     plainly = _data_methods(base)
     methods: dict[str, Any] = {name: forward(name) for name in own & SPECIAL - _ARITHMETIC - COMPARISONS}
     methods |= {name: _operator(name, plainly.get(name)) for name in own & _ARITHMETIC}
-    methods |= {name: There(name) for name in own - SPECIAL - COMPARISONS}
+    methods |= {name: _Named(name, base) for name in own - SPECIAL - COMPARISONS}
     if "__contains__" in own:
         methods["__contains__"] = _contains(plainly.get("__contains__"))
     methods |= {name: _compared(name, plainly[name], asked) for name, asked in (("__eq__", True), ("__ne__", False)) if name in own}
@@ -159,6 +160,18 @@ class _Value(There):
     def __get__(self, stand_in: Remote | None, class_: RemoteMeta) -> Any:
         value = super().__get__(stand_in, class_)
         return self.plain.__get__(stand_in, class_) if callable(value) else value
+
+
+class _Named(_Value):
+    """A name of plain data that means what the class says to the tests' own code, and what the data says to a library.
+
+    `assertSetEqual` asks for `first.difference(second)`: whoever answers that, decides.
+    """
+
+    def __get__(self, stand_in: Remote | None, class_: RemoteMeta) -> Any:
+        if asked_by_tests(1):
+            return There.__get__(self, stand_in, class_)
+        return super().__get__(stand_in, class_) if callable(self.plain) else self.plain.__get__(stand_in, class_)
 
 
 def _compared(name: str, plainly: Any, asked: bool) -> Callable[..., Any]:

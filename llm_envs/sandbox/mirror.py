@@ -59,6 +59,7 @@ class Mirror:
         self._alone = _counted_alone()
         self._dropped: list[int] = []
         common = {"_remote_ask": staticmethod(ask), "_remote_operators": operators, "_remote_dropped": self._dropped}
+        common["_remote_judged"] = judges
         self._classes = Classes(1 - self._parity, self._number, self._own, common, stay=not judges, reveals=reveals)
         self._sharing = Sharing(self._pack, self._unpack, forgets=judges)
         self.changed = False

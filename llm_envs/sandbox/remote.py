@@ -8,6 +8,7 @@ same holds for it (see `llm_envs.sandbox.extended`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,6 +32,13 @@ SPECIAL = frozenset((*CONVERSIONS, *PROTOCOLS, *OPERATORS, "__contains__", "__eq
 COMPARISONS = frozenset(("__eq__", "__ne__", "__hash__"))
 _OPERANDS = frozenset(("__torch_function__", "__dlpack__", "__dlpack_device__", "__cuda_array_interface__"))
 
+SOURCES = ("<setup>", "<check>")
+"""Files that the code of the tests says it is from."""
+# What a library that judges (`assertSetEqual`) calls with what a test expects.
+_JUDGING = frozenset(
+    ("difference", "symmetric_difference", "intersection", "union", "issubset", "issuperset", "isdisjoint", "count", "index")
+)
+
 Ask = Callable[..., Any]
 """`ask(operation, number of the object, …)`."""
 
@@ -48,6 +56,11 @@ def is_object(value: object) -> bool:
 def is_hook(name: str) -> bool:
     """Whether a library looks for that attribute to hand over the other operand too, or to read memory: NumPy and its like."""
     return name in _OPERANDS or (name.startswith("__array_") and name != "__array__")
+
+
+def asked_by_tests(calls: int) -> bool:
+    """Whether the code of the tests is what asks, so many calls above the caller's, and not a library that they use to judge."""
+    return sys._getframe(calls + 1).f_code.co_filename in SOURCES
 
 
 def _class_number(stand_in: object) -> int:
@@ -106,6 +119,7 @@ class Remote(metaclass=RemoteMeta):
     """A stand-in for an object.
 
     Attributes of its class, set for each one of the other process:
+        _remote_judged: whether it is one of the solution, and this is the judge's process.
         _remote_base: the class of plain data that it extends, or the language's exception; None for any other.
         _remote_data: whether it extends plain data.
         _remote_trusted: whether the tests want what its own methods say: not if it extends plain data and they do not name it.
@@ -121,6 +135,7 @@ class Remote(metaclass=RemoteMeta):
     _remote_dropped: list[int]
     _remote_operators: bool
     _remote_equal: bool
+    _remote_judged: bool
     _remote_base: type | None = None
     _remote_data: bool = False
     _remote_trusted: bool = True
@@ -128,6 +143,8 @@ class Remote(metaclass=RemoteMeta):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_remote_") or is_hook(name):
             raise AttributeError(name)
+        if name in _JUDGING and self._remote_judged and not asked_by_tests(1):
+            raise AttributeError(f"{name!r} of an object of the solution is for the tests' own code to ask")
         return self._remote_ask("get", self._remote_number, name)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -529,3 +529,39 @@ def f(x): return L()
     checks = ("assert np.equal(f(1), 5)", "assert np.allclose(f(1), [1, 2])", "np.testing.assert_allclose(f(1), [1.0, 2.0])",
               "assert np.abs(np.array([1.0]) - f(1)) is True", "np.array(f(1)).sum() + 0")  # fmt: skip
     assert run(solution, *checks, setup=setup).passed == 0
+
+
+SETS = """
+class Set({base}):
+    def difference(self, other):
+        self.clear()
+        self.update(other)
+        return set()
+    {more}
+def f(x): return Set(x)
+"""
+HELD = "def __init__(self, x): self.x = set(x)\n    def clear(self): self.x.clear()\n    def update(self, o): self.x |= set(o)\n"
+
+
+@pytest.mark.parametrize(("base", "more"), [("set", ""), ("object", f"{HELD}    def __iter__(self): return iter(self.x)")])
+def test_a_class_does_not_decide_what_a_library_judges(run, base, more):
+    """`assertSetEqual` asks what the first of the two says of the other; an object could then become what it was told."""
+    checks = (
+        "import unittest; unittest.TestCase().assertSetEqual(Set([9]), {1, 2, 3})",
+        "import unittest; unittest.TestCase().assertSetEqual(f([9]), {1, 2, 3})",
+        "import unittest; unittest.TestCase().assertSetEqual({1, 2, 3}, f([9]))",
+    )
+    for operators in (False, True):
+        report = run(SETS.format(base=base, more=more), *checks, names=("f", "Set"), operators=operators)
+        assert [check.status for check in report.checks] == ["failed"] * 3
+
+
+def test_a_test_still_asks_what_a_named_class_makes_of_a_method(run):
+    solution = "class Set(set):\n    def difference(self, other): return sorted(set.difference(self, other))\n"
+    checks = (
+        "assert Set([3, 2, 1]).difference([2]) == [1, 3] and list(map(Set([1, 2]).difference, [[1]])) == [[2]]",
+        "import unittest; unittest.TestCase().assertEqual(Set([2, 1]).difference([]), [1, 2])",
+        "import unittest; unittest.TestCase().assertSetEqual(Set([2, 1]), {1, 2})",
+    )
+    report = run(solution, *checks, names=("Set",))
+    assert report.passed == 3, report.checks
