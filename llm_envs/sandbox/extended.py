@@ -15,7 +15,7 @@ from typing import Any
 
 from llm_envs.sandbox import codec
 from llm_envs.sandbox.codec import MalformedError
-from llm_envs.sandbox.plain import built, found, names_of, plain
+from llm_envs.sandbox.plain import built, found, is_field, names_of, plain
 from llm_envs.sandbox.remote import (
     COMPARISONS,
     OPERATORS,
@@ -41,7 +41,14 @@ _ITS_OWN = frozenset((
 ))  # fmt: skip
 
 
-def make_data_class(name: str, bases: tuple[type, ...], base: type, own: frozenset[str], attributes: dict[str, Any]) -> RemoteMeta:
+def make_data_class(
+    name: str,
+    bases: tuple[type, ...],
+    base: type,
+    own: frozenset[str],
+    fields: dict[str, int],
+    attributes: dict[str, Any],
+) -> RemoteMeta:
     """A class of stand-ins that extends a class of plain data.
 
     Args:
@@ -49,6 +56,7 @@ def make_data_class(name: str, bases: tuple[type, ...], base: type, own: frozens
         bases: stand-ins for the bases.
         base: class of plain data.
         own: names of plain data that have a meaning of their own there; others than `plain.names_of` are passed over.
+        fields: positions of what it reads from the tuple, by name.
         attributes: `_remote_…` values of the class.
     """
     own &= names_of(base)
@@ -58,7 +66,8 @@ def make_data_class(name: str, bases: tuple[type, ...], base: type, own: frozens
     added = frozenset(name for name in own & SPECIAL if name not in names)
     names |= methods_of(added | own & _TEXTS)
     names |= {name: _Value(name, base) for name in own - SPECIAL - COMPARISONS if callable(names[name])}
-    data = {"_remote_base": base, "_remote_data": True, "_remote_trusted": False, "_remote_own": own}
+    names |= _fields(bases, base, fields)
+    data = {"_remote_base": base, "_remote_data": True, "_remote_trusted": False, "_remote_own": own, "_remote_fields": fields}
     # As that of `Remote`: the language would put its own here.
     made = extend(name, bases, (base,), {**attributes, **names, **data, "__dict__": vars(Remote)["__dict__"]})
     if made._remote_operators or any(
@@ -136,6 +145,24 @@ def _data_methods(base: Any) -> dict[str, Any]:
         operators = {name for name in operators if isinstance(names[name], types.FunctionType) and not name.startswith("__i")}
     # Those of dates make another object of their class, and those of `Counter`, in Python, go by methods that it may have changed.
     return names | {name: _on_copy(names[name]) for name in operators}
+
+
+def _fields(bases: tuple[type, ...], base: type, fields: dict[str, int]) -> dict[str, There]:
+    """What reads a named tuple's fields: these of the data here, and those of its bases that it no longer has over there."""
+    for name, position in fields.items():
+        if base is not tuple or not is_field(name) or type(position) is not int or position < 0:
+            raise MalformedError(f"a field {name!r} at {position!r}")
+    known = {name for one in bases if isinstance(one, RemoteMeta) for name in one._remote_fields}
+    return {name: There(name) for name in known} | {name: _Field(name, position) for name, position in fields.items()}
+
+
+class _Field(There):
+    def __init__(self, name: str, position: int) -> None:
+        super().__init__(name)
+        self.position = position
+
+    def __get__(self, stand_in: Any, class_: RemoteMeta) -> Any:
+        return super().__get__(stand_in, class_) if stand_in is None else tuple.__getitem__(stand_in, self.position)
 
 
 def _converted(kind: Callable[[Any], Any]) -> Callable[..., Any]:

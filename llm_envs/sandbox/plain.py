@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import decimal
 import functools
@@ -11,6 +12,7 @@ from typing import Any
 from llm_envs.sandbox import codec
 from llm_envs.sandbox.remote import COMPARISONS, SPECIAL
 
+_FIELD: Any = type(vars(collections.namedtuple("_Sample", "x"))["x"])
 ABSENT = object()
 """What a name is bound to that a class has not."""
 
@@ -63,7 +65,7 @@ def plain(value: Any) -> object:
     kind = codec.container_kind(type(value))
     if kind is not None:
         copy = codec.empty(kind, codec.extra(value, kind))
-        codec.refill(copy, kind, codec.contents(value, kind, lambda entry: entry), lambda entry: entry)
+        codec.refill(copy, kind, codec.contents(value, kind), lambda entry: entry)
         return copy
     base = plain_base(type(value))
     if base is None:
@@ -95,3 +97,16 @@ def own_names(class_: type, base: type, names: Iterable[str]) -> list[str]:
     """Those names that a class has and that mean something else than in a class which it extends, in order."""
     values = [(name, found(class_, name)) for name in sorted(names)]
     return [name for name, value in values if not (value is ABSENT or value is None or value is found(base, name))]
+
+
+def fields_of(class_: type) -> dict[str, int]:
+    """Positions of a named tuple's fields, by name: those that the class reads from the tuple and that are no names of it."""
+    if not issubclass(class_, tuple) or found(class_, "__getattribute__") is not found(tuple, "__getattribute__"):
+        return {}
+    names = {name: found(class_, name) for base in class_.__mro__ for name in vars(base) if is_field(name)}
+    return {name: value.__reduce__()[1][0] for name, value in names.items() if type(value) is _FIELD}
+
+
+def is_field(name: str) -> bool:
+    """Whether a field that only the data decides may have that name."""
+    return name.isidentifier() and not name.startswith("_") and name not in names_of(tuple)

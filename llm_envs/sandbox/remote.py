@@ -73,6 +73,7 @@ class RemoteMeta(type):
     _remote_ask: Ask
     _remote_class_number: int
     _remote_data: bool
+    _remote_fields: dict[str, int]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> RemoteMeta:  # noqa: D102
         if bases and "_remote_class_number" not in names:
@@ -123,6 +124,7 @@ class Remote(metaclass=RemoteMeta):
         _remote_base: the class of plain data that it extends, or the language's exception; None for any other.
         _remote_data: whether it extends plain data.
         _remote_trusted: whether the tests want what its own methods say: not if it extends plain data and they do not name it.
+        _remote_fields: positions of a named tuple's fields in its data.
         _remote_equal: whether it has an `__eq__` of its own.
     """
 
@@ -139,6 +141,7 @@ class Remote(metaclass=RemoteMeta):
     _remote_base: type | None = None
     _remote_data: bool = False
     _remote_trusted: bool = True
+    _remote_fields: dict[str, int] = {}  # noqa: RUF012  # of the class of stand-ins, and never changed
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_remote_") or is_hook(name):

@@ -565,3 +565,34 @@ def test_a_test_still_asks_what_a_named_class_makes_of_a_method(run):
     )
     report = run(solution, *checks, names=("Set",))
     assert report.passed == 3, report.checks
+
+
+FIELDS = """
+import collections
+from typing import NamedTuple
+class P(NamedTuple):
+    x: int
+    y: list
+class Q(P):
+    @property
+    def x(self): return "other"
+class R(collections.namedtuple("R", "count a")): pass
+class G(collections.namedtuple("G", "a b")):
+    def __getattribute__(self, name): return "got" if name == "a" else super().__getattribute__(name)
+def f(n): return [P(i, [i]) for i in range(n)]
+def g(): return Q(1, [2]), R(3, 4), G(5, 6)
+"""
+
+
+def test_fields_of_named_tuples_are_read_here(run):
+    """Each was a question before, and 700 of them were more than a second."""
+    setup = "r = f(2000)"
+    checks = (
+        "assert [p.x for p in r] == list(range(2000)) and sum(p.y[0] for p in r) == sum(range(2000))",
+        "r[0].y.append(5); assert r[0] == (0, [0, 5]) and f(1)[0].y == [0]",
+        "q, r, g = g(); assert q.x == 'other' and q == (1, [2]) and q.y == [2] and (r.count, r.a, g.a, g.b) == (3, 4, 'got', 6)",
+        "import unittest; unittest.TestCase().assertRaises(AttributeError, setattr, r[0], 'x', 5)",
+    )
+    for names in (("f", "g"), ("f", "g", "P")):
+        report = run(FIELDS, *checks, setup=setup, names=names)
+        assert report.passed == 4, report.checks
