@@ -207,6 +207,8 @@ def _compared(name: str, plainly: Any, asked: bool) -> Callable[..., Any]:
     def method(self: Remote, other: object) -> Any:
         answer = plainly(self, other)
         if answer is asked and is_object(other) and other is not self:
+            if self._remote_busy:
+                return not asked
             return self._remote_ask("compare", self._remote_number, name, other) is True
         return answer
 

@@ -61,10 +61,11 @@ class Mirror:
         self._kept: dict[int, Any] = {}  # stand-ins that are numbers or tuples: the language has no weak references to those
         self._alone = _counted_alone()
         self._dropped: list[int] = []
+        self._busy: list[None] = []
         common = {"_remote_ask": staticmethod(ask), "_remote_operators": operators, "_remote_dropped": self._dropped}
-        common["_remote_judged"] = judges
+        common |= {"_remote_judged": judges, "_remote_busy": self._busy}
         self._classes = Classes(1 - self._parity, self._number, self._own, common, stay=not judges, reveals=reveals)
-        self._sharing = Sharing(self._pack, self._unpack, steady=self._steady, forgets=judges)
+        self._sharing = Sharing(self._pack, self._unpack, steady=self._steady, busy=self._busy, forgets=judges)
         self.changed = False
         """Whether the last message told of containers that are new or have changed."""
 
@@ -187,6 +188,7 @@ class Mirror:
         Raises:
             MalformedError: it is none.
         """
+        self._busy.append(None)
         try:
             body, changed, classes, dropped = json.loads(text)
             for description in classes:
@@ -200,6 +202,8 @@ class Mirror:
             value = self._unpack(body)
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError) as error:
             raise MalformedError(f"{type(error).__name__}: {error}"[:300]) from None
+        finally:
+            self._busy.pop()
         if not (isinstance(value, tuple) and value and isinstance(value[0], str)):
             raise MalformedError("neither a question nor an answer")
         return value

@@ -103,7 +103,7 @@ def fields_of(class_: type) -> dict[str, int]:
     """Positions of a named tuple's fields, by name: those that the class reads from the tuple and that are no names of it."""
     if not issubclass(class_, tuple) or found(class_, "__getattribute__") is not found(tuple, "__getattribute__"):
         return {}
-    names = {name: found(class_, name) for base in class_.__mro__ for name in vars(base) if is_field(name)}
+    names: dict[str, Any] = {name: found(class_, name) for base in class_.__mro__ for name in vars(base) if is_field(name)}
     return {name: value.__reduce__()[1][0] for name, value in names.items() if type(value) is _FIELD}
 
 

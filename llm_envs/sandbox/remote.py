@@ -121,6 +121,8 @@ class Remote(metaclass=RemoteMeta):
 
     Attributes of its class, set for each one of the other process:
         _remote_judged: whether it is one of the solution, and this is the judge's process.
+        _remote_busy: not empty while a message is read or written, when nothing can be asked: what is in one set or mapping there is
+            not equal.
         _remote_base: the class of plain data that it extends, or the language's exception; None for any other.
         _remote_data: whether it extends plain data.
         _remote_trusted: whether the tests want what its own methods say: not if it extends plain data and they do not name it.
@@ -141,6 +143,7 @@ class Remote(metaclass=RemoteMeta):
     _remote_base: type | None = None
     _remote_data: bool = False
     _remote_trusted: bool = True
+    _remote_busy: list[None] = []  # noqa: RUF012
     _remote_fields: dict[str, int] = {}  # noqa: RUF012  # of the class of stand-ins, and never changed
 
     def __getattr__(self, name: str) -> Any:
@@ -163,6 +166,8 @@ class Remote(metaclass=RemoteMeta):
             return NotImplemented
         if self._remote_number == other._remote_number:
             return True
+        if self._remote_busy:
+            return False
         if not (self._remote_equal or other._remote_equal):
             return False
         return self._remote_ask("special", self._remote_number, "__eq__", (other,)) is True

@@ -50,6 +50,7 @@ class Sharing:
     Args:
         pack, unpack: of one value in them.
         steady: whether a value's tree is the same as long as it is in a container.
+        busy: not empty while containers are looked through; an ordered mapping compares its keys then.
         forgets: whether this side lets go of those that nobody else here has.
     """
 
@@ -59,11 +60,13 @@ class Sharing:
         unpack: Callable[[Tree], object],
         *,
         steady: Callable[[object], bool],
+        busy: list[None],
         forgets: bool,
     ) -> None:
         self._pack = pack
         self._unpack = unpack
         self._steady = steady
+        self._busy = busy
         self._forgets = forgets
         self._shared: dict[int, _Shared] = {}
         self._numbers: dict[int, int] = {}
@@ -119,7 +122,11 @@ class Sharing:
         self._fresh.clear()
 
     def _text(self, number: int, shared: _Shared) -> str:
-        entries, more = codec.contents(shared.value, shared.kind), codec.extra(shared.value, shared.kind)
+        self._busy.append(None)
+        try:
+            entries, more = codec.contents(shared.value, shared.kind), codec.extra(shared.value, shared.kind)
+        finally:
+            self._busy.pop()
         if shared.more == more and _same(shared.entries, entries):
             return shared.text
         class_trees = [] if shared.class_tree is None else [shared.class_tree]
