@@ -65,7 +65,7 @@ def make_data_class(
         names["__hash__"] = _hash  # a container that can be in a set: equal ones have one hash
     added = frozenset(name for name in own & SPECIAL if name not in names)
     names |= methods_of(added | own & _TEXTS)
-    names |= {name: _Value(name, base) for name in own - SPECIAL - COMPARISONS if callable(names[name])}
+    names |= {name: _Value(name, names[name]) for name in own - SPECIAL - COMPARISONS if callable(names[name])}
     names |= _fields(bases, base, fields)
     data = {"_remote_base": base, "_remote_data": True, "_remote_trusted": False, "_remote_own": own, "_remote_fields": fields}
     # As that of `Remote`: the language would put its own here.
@@ -89,7 +89,7 @@ def trust(value: object) -> None:
     plainly = _data_methods(base)
     methods: dict[str, Any] = {name: forward(name) for name in own & SPECIAL - _ARITHMETIC - COMPARISONS}
     methods |= {name: _operator(name, plainly.get(name)) for name in own & _ARITHMETIC}
-    methods |= {name: _Named(name, base) for name in own - SPECIAL - COMPARISONS}
+    methods |= {name: _Named(name, plainly[name]) for name in own - SPECIAL - COMPARISONS}
     if "__contains__" in own:
         methods["__contains__"] = _contains(plainly.get("__contains__"))
     methods |= {name: _compared(name, plainly[name], asked) for name, asked in (("__eq__", True), ("__ne__", False)) if name in own}
@@ -135,11 +135,13 @@ def make_container(class_: RemoteMeta, number: int, kind: str, more: codec.Tree)
 
 def _data_methods(base: Any) -> dict[str, Any]:
     """All that plain data has, for a class that may have other bases as well: those must not come first."""
-    names = {name: found(base, name) for name in dir(base) if name not in _ITS_OWN}
+    names: dict[str, Any] = {name: found(base, name) for name in dir(base) if name not in _ITS_OWN}
     if "__len__" in names and "__bool__" not in names:
         names["__bool__"] = lambda self: base.__len__(self) > 0
     if base in (str, bytes, bytearray):
         names |= {f"__{kind.__name__}__": _converted(kind) for kind in (int, float, complex)}
+    if issubclass(base, datetime.date):
+        names |= {name: _replaced(names[name]) for name in ("replace", "__replace__") if name in names}
     operators = (_ARITHMETIC | COMPARISONS) & names.keys()
     if not issubclass(base, datetime.date):
         operators = {name for name in operators if isinstance(names[name], types.FunctionType) and not name.startswith("__i")}
@@ -169,6 +171,17 @@ def _converted(kind: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda self: kind(plain(self))
 
 
+def _replaced(method: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes another object of the class without calling it: that is made there, and is it only if it has the right data."""
+
+    def replace(self: Remote, *args: object, **options: object) -> Any:
+        data = method(plain(self), *args, **options)
+        made = self._remote_ask("replace", self._remote_number, args, tuple(options.items()))
+        return made if type(made) is type(self) and repr(plain(made)) == repr(data) else data
+
+    return replace
+
+
 def _on_copy(method: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *args: method(plain(self), *args)
 
@@ -180,9 +193,9 @@ def _hash(self: Remote) -> int:
 class _Value(There):
     """A name that is a method of plain data, and may be a value there (a field called `count`); another method does not count."""
 
-    def __init__(self, name: str, base: type) -> None:
+    def __init__(self, name: str, plainly: object) -> None:
         super().__init__(name)
-        self.plain: Any = found(base, name)
+        self.plain: Any = plainly
 
     def __get__(self, stand_in: Remote | None, class_: RemoteMeta) -> Any:
         value = super().__get__(stand_in, class_)

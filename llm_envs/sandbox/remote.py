@@ -121,8 +121,7 @@ class Remote(metaclass=RemoteMeta):
 
     Attributes of its class, set for each one of the other process:
         _remote_judged: whether it is one of the solution, and this is the judge's process.
-        _remote_busy: not empty while a message is read or written, when nothing can be asked: what is in one set or mapping there is
-            not equal.
+        _remote_busy: not empty while a message is read or written, when nothing can be asked: no two in a set or mapping are equal.
         _remote_base: the class of plain data that it extends, or the language's exception; None for any other.
         _remote_data: whether it extends plain data.
         _remote_trusted: whether the tests want what its own methods say: not if it extends plain data and they do not name it.

@@ -596,3 +596,31 @@ def test_fields_of_named_tuples_are_read_here(run):
     for names in (("f", "g"), ("f", "g", "P")):
         report = run(FIELDS, *checks, setup=setup, names=names)
         assert report.passed == 4, report.checks
+
+
+MOMENTS = """
+import datetime
+class Day(datetime.date):
+    def next(self): return self + datetime.timedelta(days=1)
+class Moment(datetime.datetime):
+    def hourly(self): return self.replace(minute=0)
+class Fixed(datetime.date):
+    def replace(self, *args, **options): return "mine"
+def f(*args): return Day(*args)
+def g(*args): return Moment(*args)
+def h(): return Fixed(2020, 1, 1)
+"""
+
+
+def test_replaced_dates_keep_their_class(run):
+    checks = (
+        "from datetime import date; d = f(2020, 12, 31).replace(year=2021); assert d == date(2021, 12, 31) and type(d) is not date",
+        "from datetime import date; assert f(2020, 12, 31).replace(2021).next() == date(2022, 1, 1)",
+        "from datetime import timezone as z; m = g(2020, 1, 2, 3, 4).replace(tzinfo=z.utc); assert m.hourly().isoformat()[11:] == "
+        "'03:00:00+00:00' and type(m.replace(fold=1)) is type(m)",
+        "import unittest; unittest.TestCase().assertRaises(ValueError, f(2020, 12, 31).replace, month=2)",
+    )
+    for names in (("f", "g"), ("f", "g", "Day", "Moment")):
+        assert run(MOMENTS, *checks, names=names).passed == len(checks)
+    assert run(MOMENTS, "from datetime import date; assert h().replace(year=5) == date(5, 1, 1)", names=("h",)).passed == 1
+    assert run(MOMENTS, "assert h().replace(year=5) == 'mine'", names=("h", "Fixed")).passed == 1
