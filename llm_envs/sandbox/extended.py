@@ -8,6 +8,7 @@ of the methods of plain data, too: of all but comparisons and operators with the
 
 from __future__ import annotations
 
+import collections
 import datetime
 import types
 from collections.abc import Callable
@@ -66,6 +67,8 @@ def make_data_class(
     added = frozenset(name for name in own & SPECIAL if name not in names)
     names |= methods_of(added | own & _TEXTS)
     names |= {name: _Value(name, names[name]) for name in own - SPECIAL - COMPARISONS if callable(names[name])}
+    if base is collections.defaultdict:
+        names["__missing__"] = _missing("__missing__" in own)
     names |= _fields(bases, base, fields)
     data = {"_remote_base": base, "_remote_data": True, "_remote_trusted": False, "_remote_own": own, "_remote_fields": fields}
     # As that of `Remote`: the language would put its own here.
@@ -180,6 +183,12 @@ def _replaced(method: Callable[..., Any]) -> Callable[..., Any]:
         return made if type(made) is type(self) and repr(plain(made)) == repr(data) else data
 
     return replace
+
+
+def _missing(own: bool) -> Callable[[Any, object], Any]:
+    """What a key gives that is not there: asked, unless it is only made by a class that both sides have."""
+    there, here = forward("__missing__"), collections.defaultdict.__missing__
+    return lambda self, key: there(self, key) if own or self.default_factory is None else here(self, key)
 
 
 def _on_copy(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -624,3 +624,33 @@ def test_replaced_dates_keep_their_class(run):
         assert run(MOMENTS, *checks, names=names).passed == len(checks)
     assert run(MOMENTS, "from datetime import date; assert h().replace(year=5) == date(5, 1, 1)", names=("h",)).passed == 1
     assert run(MOMENTS, "assert h().replace(year=5) == 'mine'", names=("h", "Fixed")).passed == 1
+
+
+DEFAULTS = """
+from collections import defaultdict
+class Tree(defaultdict):
+    def __init__(self): super().__init__(Tree)
+    def leaves(self): return sum(x.leaves() if isinstance(x, Tree) else 1 for x in self.values())
+class Zero(defaultdict):
+    def __missing__(self, key): return f"no {key}"
+class Squares(defaultdict):
+    def __missing__(self, key):
+        self[key] = key * key
+        return self[key]
+class Named(defaultdict): pass
+def f(): return Tree()
+def g(): return Zero(list), Squares(), Named(lambda: 5), Named(list), Named()
+"""
+
+
+def test_keys_that_are_missing(run):
+    checks = (
+        "t = f(); t['a']['b'] = 1; t['a']['c'] = 2; assert t == {'a': {'b': 1, 'c': 2}} and t.leaves() == 2 and 'z' not in t",
+        "z, *_ = g(); assert z['x'] == 'no x' and z == {} and z.get('x') is None",
+        "_, s, *_ = g(); assert s[3] == 9 and s == {3: 9} and s[3] == 9",
+        "_, _, n, l, _ = g(); n['a'] += 1; l['a'].append(2); l['a'].append(3); assert n == {'a': 6} and l == {'a': [2, 3]}",
+        "try: g()[4]['a']\nexcept KeyError as e: assert e.args == ('a',)\nelse: assert 0",
+    )
+    for names in (("f", "g"), ("f", "g", "Tree", "Zero", "Squares", "Named")):
+        report = run(DEFAULTS, *checks, names=names)
+        assert report.passed == len(checks), report.checks
