@@ -17,11 +17,16 @@ ABSENT = object()
 """What a name is bound to that a class has not."""
 
 
+_DAY = ("year", "month", "day")
+_MOMENT = (*_DAY, "hour", "minute", "second", "microsecond", "tzinfo")
+
+
 def _date_time(value: Any) -> object:
-    if isinstance(value, datetime.datetime):
-        parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, value.tzinfo)
-        return datetime.datetime(*parts, fold=value.fold)
-    return datetime.date(value.year, value.month, value.day)
+    # A class may have properties of these names.
+    if not isinstance(value, datetime.datetime):
+        return datetime.date(*(getattr(datetime.date, name).__get__(value) for name in _DAY))
+    fold, *parts = (getattr(datetime.datetime, name).__get__(value) for name in ("fold", *_MOMENT))
+    return datetime.datetime(*parts, fold=fold)
 
 
 _IMMUTABLE: dict[type, Callable[[Any], object]] = {
@@ -42,8 +47,7 @@ _IMMUTABLE: dict[type, Callable[[Any], object]] = {
 def built(class_: Any, base: Any, value: Any) -> Any:
     """An object of a class that extends this class of immutable plain data, made without calling the class."""
     if base is datetime.datetime:
-        parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, value.tzinfo)
-        return base.__new__(class_, *parts, fold=value.fold)
+        return base.__new__(class_, *(getattr(value, name) for name in _MOMENT), fold=value.fold)
     return base.__new__(class_, value.year, value.month, value.day) if base is datetime.date else base.__new__(class_, value)
 
 

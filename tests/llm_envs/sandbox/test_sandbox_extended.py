@@ -654,3 +654,24 @@ def test_keys_that_are_missing(run):
     for names in (("f", "g"), ("f", "g", "Tree", "Zero", "Squares", "Named")):
         report = run(DEFAULTS, *checks, names=names)
         assert report.passed == len(checks), report.checks
+
+
+MISLEADING = """
+import datetime
+class Day(datetime.date):
+    year = month = day = property(lambda self: 1)
+class Moment(datetime.datetime):
+    year = month = day = hour = minute = second = microsecond = fold = property(lambda self: 1)
+    tzinfo = property(lambda self: None)
+def f(): return Day(2020, 2, 3), Moment(2021, 3, 4, 5, 6, 7, 8, datetime.timezone.utc)
+"""
+
+
+def test_properties_do_not_change_the_data_of_dates(run):
+    checks = (
+        "from datetime import *; d, m = f(); assert d == date(2020, 2, 3) and m == datetime(2021, 3, 4, 5, 6, 7, 8, timezone.utc)",
+        "from datetime import *; d, m = f(); assert d.replace(day=4) == date(2020, 2, 4) and m.replace(hour=0).isoformat() == "
+        "'2021-03-04T00:06:07.000008+00:00'",
+    )
+    for names in (("f",), ("f", "Day", "Moment")):
+        assert run(MISLEADING, *checks, names=names).passed == 2
