@@ -8,7 +8,7 @@ from typing import Any
 from llm_envs.sandbox import codec, failures
 from llm_envs.sandbox.codec import MalformedError, Tree
 from llm_envs.sandbox.extended import make_data_class
-from llm_envs.sandbox.plain import BASES, extended_by, found, names_of, own_names
+from llm_envs.sandbox.plain import BASES, extended_by, fields_of, found, names_of, own_names
 from llm_envs.sandbox.remote import SPECIAL, RemoteMeta, make_class, number_of
 
 MOST_CLASSES = 10_000
@@ -104,7 +104,8 @@ class Classes:
         like: type = base or (object if failure is None else failures.built_in(failure))
         names = own_names(class_, like, SPECIAL if base is None else names_of(base))
         equal = found(class_, "__eq__") is not found(like, "__eq__")
-        return [number, class_.__name__, bases, names, equal, base.__name__ if base is not None else None, failure]
+        fields = [list(fields_of(class_).items())] if base is tuple else []
+        return [number, class_.__name__, bases, names, equal, base.__name__ if base is not None else None, failure, *fields]
 
     # ---- of the other side ----
 
@@ -118,7 +119,7 @@ class Classes:
         Raises:
             MalformedError: for one that `_description` does not write.
         """
-        number, name, bases, names, equal, base, failure = description
+        number, name, bases, names, equal, base, failure, *fields = description
         if len(self._learned) > MOST_CLASSES or number in self._learned or number % 2 != self._parity:
             raise MalformedError(f"a class with the number {number!r}")
         known = tuple(one for one in map(resolve, bases) if isinstance(one, type))
@@ -129,7 +130,7 @@ class Classes:
         elif failure is not None:
             self._learned[number] = failures.make_failure_class(name, known, failure, own, attributes)
         elif base is not None:
-            self._learned[number] = make_data_class(name, known, BASES[base], own, attributes)
+            self._learned[number] = make_data_class(name, known, BASES[base], own, dict(*fields), attributes)
         else:
             self._learned[number] = make_class(name, known, own, attributes)
 

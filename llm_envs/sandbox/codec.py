@@ -215,14 +215,13 @@ def container_kind(class_: type) -> str | None:
     return next((name for name, kind in CONTAINERS.items() if issubclass(class_, kind)), None)
 
 
-def contents(value: Any, kind: str, pack_one: Refer) -> list[Tree]:
-    """Trees of what is in a container; a subclass's own methods are not asked."""
+def contents(value: Any, kind: str) -> list[Any]:
+    """What is in a container, keys and values in turn; a subclass's own methods are not asked."""
     if isinstance(value, dict):
-        return [pack_one(entry) for pair in _mapping(kind).items(value) for entry in pair]
+        return [entry for pair in _mapping(kind).items(value) for entry in pair]
     if kind == "bytearray":
         return [bytes(value).decode("latin-1")]
-    iterate = CONTAINERS[kind].__iter__
-    return [pack_one(entry) for entry in iterate(value)]
+    return list(CONTAINERS[kind].__iter__(value))
 
 
 def extra(value: Any, kind: str) -> Tree:

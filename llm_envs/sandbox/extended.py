@@ -8,6 +8,7 @@ of the methods of plain data, too: of all but comparisons and operators with the
 
 from __future__ import annotations
 
+import collections
 import datetime
 import types
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Any
 
 from llm_envs.sandbox import codec
 from llm_envs.sandbox.codec import MalformedError
-from llm_envs.sandbox.plain import built, found, names_of, plain
+from llm_envs.sandbox.plain import built, found, is_field, names_of, plain
 from llm_envs.sandbox.remote import (
     COMPARISONS,
     OPERATORS,
@@ -23,6 +24,7 @@ from llm_envs.sandbox.remote import (
     Remote,
     RemoteMeta,
     There,
+    asked_by_tests,
     extend,
     forward,
     is_object,
@@ -40,7 +42,14 @@ _ITS_OWN = frozenset((
 ))  # fmt: skip
 
 
-def make_data_class(name: str, bases: tuple[type, ...], base: type, own: frozenset[str], attributes: dict[str, Any]) -> RemoteMeta:
+def make_data_class(
+    name: str,
+    bases: tuple[type, ...],
+    base: type,
+    own: frozenset[str],
+    fields: dict[str, int],
+    attributes: dict[str, Any],
+) -> RemoteMeta:
     """A class of stand-ins that extends a class of plain data.
 
     Args:
@@ -48,6 +57,7 @@ def make_data_class(name: str, bases: tuple[type, ...], base: type, own: frozens
         bases: stand-ins for the bases.
         base: class of plain data.
         own: names of plain data that have a meaning of their own there; others than `plain.names_of` are passed over.
+        fields: positions of what it reads from the tuple, by name.
         attributes: `_remote_…` values of the class.
     """
     own &= names_of(base)
@@ -56,8 +66,11 @@ def make_data_class(name: str, bases: tuple[type, ...], base: type, own: frozens
         names["__hash__"] = _hash  # a container that can be in a set: equal ones have one hash
     added = frozenset(name for name in own & SPECIAL if name not in names)
     names |= methods_of(added | own & _TEXTS)
-    names |= {name: _Value(name, base) for name in own - SPECIAL - COMPARISONS if callable(names[name])}
-    data = {"_remote_base": base, "_remote_data": True, "_remote_trusted": False, "_remote_own": own}
+    names |= {name: _Value(name, names[name]) for name in own - SPECIAL - COMPARISONS if callable(names[name])}
+    if base is collections.defaultdict:
+        names["__missing__"] = _missing("__missing__" in own)
+    names |= _fields(bases, base, fields)
+    data = {"_remote_base": base, "_remote_data": True, "_remote_trusted": False, "_remote_own": own, "_remote_fields": fields}
     # As that of `Remote`: the language would put its own here.
     made = extend(name, bases, (base,), {**attributes, **names, **data, "__dict__": vars(Remote)["__dict__"]})
     if made._remote_operators or any(
@@ -79,7 +92,7 @@ def trust(value: object) -> None:
     plainly = _data_methods(base)
     methods: dict[str, Any] = {name: forward(name) for name in own & SPECIAL - _ARITHMETIC - COMPARISONS}
     methods |= {name: _operator(name, plainly.get(name)) for name in own & _ARITHMETIC}
-    methods |= {name: There(name) for name in own - SPECIAL - COMPARISONS}
+    methods |= {name: _Named(name, plainly[name]) for name in own - SPECIAL - COMPARISONS}
     if "__contains__" in own:
         methods["__contains__"] = _contains(plainly.get("__contains__"))
     methods |= {name: _compared(name, plainly[name], asked) for name, asked in (("__eq__", True), ("__ne__", False)) if name in own}
@@ -125,11 +138,13 @@ def make_container(class_: RemoteMeta, number: int, kind: str, more: codec.Tree)
 
 def _data_methods(base: Any) -> dict[str, Any]:
     """All that plain data has, for a class that may have other bases as well: those must not come first."""
-    names = {name: found(base, name) for name in dir(base) if name not in _ITS_OWN}
+    names: dict[str, Any] = {name: found(base, name) for name in dir(base) if name not in _ITS_OWN}
     if "__len__" in names and "__bool__" not in names:
         names["__bool__"] = lambda self: base.__len__(self) > 0
     if base in (str, bytes, bytearray):
         names |= {f"__{kind.__name__}__": _converted(kind) for kind in (int, float, complex)}
+    if issubclass(base, datetime.date):
+        names |= {name: _replaced(names[name]) for name in ("replace", "__replace__") if name in names}
     operators = (_ARITHMETIC | COMPARISONS) & names.keys()
     if not issubclass(base, datetime.date):
         operators = {name for name in operators if isinstance(names[name], types.FunctionType) and not name.startswith("__i")}
@@ -137,8 +152,43 @@ def _data_methods(base: Any) -> dict[str, Any]:
     return names | {name: _on_copy(names[name]) for name in operators}
 
 
+def _fields(bases: tuple[type, ...], base: type, fields: dict[str, int]) -> dict[str, There]:
+    """What reads a named tuple's fields: these of the data here, and those of its bases that it no longer has over there."""
+    for name, position in fields.items():
+        if base is not tuple or not is_field(name) or type(position) is not int or position < 0:
+            raise MalformedError(f"a field {name!r} at {position!r}")
+    known = {name for one in bases if isinstance(one, RemoteMeta) for name in one._remote_fields}
+    return {name: There(name) for name in known} | {name: _Field(name, position) for name, position in fields.items()}
+
+
+class _Field(There):
+    def __init__(self, name: str, position: int) -> None:
+        super().__init__(name)
+        self.position = position
+
+    def __get__(self, stand_in: Any, class_: RemoteMeta) -> Any:
+        return super().__get__(stand_in, class_) if stand_in is None else tuple.__getitem__(stand_in, self.position)
+
+
 def _converted(kind: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda self: kind(plain(self))
+
+
+def _replaced(method: Callable[..., Any]) -> Callable[..., Any]:
+    """What makes another object of the class without calling it: that is made there, and is it only if it has the right data."""
+
+    def replace(self: Remote, *args: object, **options: object) -> Any:
+        data = method(plain(self), *args, **options)
+        made = self._remote_ask("replace", self._remote_number, args, tuple(options.items()))
+        return made if type(made) is type(self) and repr(plain(made)) == repr(data) else data
+
+    return replace
+
+
+def _missing(own: bool) -> Callable[[Any, object], Any]:
+    """What a key gives that is not there: asked, unless it is only made by a class that both sides have."""
+    there, here = forward("__missing__"), collections.defaultdict.__missing__
+    return lambda self, key: there(self, key) if own or self.default_factory is None else here(self, key)
 
 
 def _on_copy(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -152,13 +202,25 @@ def _hash(self: Remote) -> int:
 class _Value(There):
     """A name that is a method of plain data, and may be a value there (a field called `count`); another method does not count."""
 
-    def __init__(self, name: str, base: type) -> None:
+    def __init__(self, name: str, plainly: object) -> None:
         super().__init__(name)
-        self.plain: Any = found(base, name)
+        self.plain: Any = plainly
 
     def __get__(self, stand_in: Remote | None, class_: RemoteMeta) -> Any:
         value = super().__get__(stand_in, class_)
         return self.plain.__get__(stand_in, class_) if callable(value) else value
+
+
+class _Named(_Value):
+    """A name of plain data that means what the class says to the tests' own code, and what the data says to a library.
+
+    `assertSetEqual` asks for `first.difference(second)`: whoever answers that, decides.
+    """
+
+    def __get__(self, stand_in: Remote | None, class_: RemoteMeta) -> Any:
+        if asked_by_tests(1):
+            return There.__get__(self, stand_in, class_)
+        return super().__get__(stand_in, class_) if callable(self.plain) else self.plain.__get__(stand_in, class_)
 
 
 def _compared(name: str, plainly: Any, asked: bool) -> Callable[..., Any]:
@@ -167,6 +229,8 @@ def _compared(name: str, plainly: Any, asked: bool) -> Callable[..., Any]:
     def method(self: Remote, other: object) -> Any:
         answer = plainly(self, other)
         if answer is asked and is_object(other) and other is not self:
+            if self._remote_busy:
+                return not asked
             return self._remote_ask("compare", self._remote_number, name, other) is True
         return answer
 

@@ -24,10 +24,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from llm_envs.sandbox import codec
-from llm_envs.sandbox.remote import OPERATORS
+from llm_envs.sandbox.remote import OPERATORS, SOURCES
 
-SOURCES = ("<setup>", "<check>")
-"""Files that the code of the tests says it is from."""
 _OWN: dict[int, type] = {}
 
 _SAFE = frozenset((

@@ -21,6 +21,8 @@ from llm_envs.sandbox.plain import plain, plain_base
 from llm_envs.sandbox.remote import Remote, RemoteMeta, make, number_of
 from llm_envs.sandbox.sharing import Sharing, dump
 
+_STEADY = frozenset((type(None), bool, int, float, complex, str, bytes))
+
 
 def _counted_alone() -> int:
     lone = {0: []}
@@ -54,13 +56,16 @@ class Mirror:
         self._parity = self._next % 2
         self._own: dict[int, Any] = {}
         self._own_numbers: dict[int, int] = {}
+        self._trees: dict[int, Tree] = {}  # of those of `_own` whose tree stays what it is
         self._stand_ins: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._kept: dict[int, Any] = {}  # stand-ins that are numbers or tuples: the language has no weak references to those
         self._alone = _counted_alone()
         self._dropped: list[int] = []
+        self._busy: list[None] = []
         common = {"_remote_ask": staticmethod(ask), "_remote_operators": operators, "_remote_dropped": self._dropped}
+        common |= {"_remote_judged": judges, "_remote_busy": self._busy}
         self._classes = Classes(1 - self._parity, self._number, self._own, common, stay=not judges, reveals=reveals)
-        self._sharing = Sharing(self._pack, self._unpack, forgets=judges)
+        self._sharing = Sharing(self._pack, self._unpack, steady=self._steady, busy=self._busy, forgets=judges)
         self.changed = False
         """Whether the last message told of containers that are new or have changed."""
 
@@ -116,13 +121,26 @@ class Mirror:
 
     def _extended(self, value: object, class_: type, base: type) -> Tree:
         """The tree of an object that stays here and whose data crosses, too."""
-        number, class_tree = self._show(value), self._classes.of_object(class_)
-        kind = codec.container_kind(base)
+        number = self._show(value)
+        if number in self._trees:
+            return self._trees[number]
+        class_tree, kind = self._classes.of_object(class_), codec.container_kind(base)
         if kind is None:
-            return ["p", number, class_tree, self._pack(plain(value))]
+            data = plain(value)
+            tree = ["p", number, class_tree, self._pack(data)]
+            if self._steady(data):
+                self._trees[number] = tree
+            return tree
         if number not in self._sharing:
             self._sharing.show(number, value, kind, class_tree)
         return ["p", number, class_tree, None]
+
+    def _steady(self, value: object) -> bool:
+        """Whether the tree of a value that has been packed stays what it is while something here has the value."""
+        kind = type(value)
+        if kind is tuple:
+            return all(map(self._steady, value))  # type: ignore[call-overload]
+        return kind in _STEADY or isinstance(value, Remote) or self._own_numbers.get(id(value)) in self._trees
 
     def _share(self, value: object, kind: str) -> int:
         number = self._sharing.number_of(value)
@@ -170,6 +188,7 @@ class Mirror:
         Raises:
             MalformedError: it is none.
         """
+        self._busy.append(None)
         try:
             body, changed, classes, dropped = json.loads(text)
             for description in classes:
@@ -183,6 +202,8 @@ class Mirror:
             value = self._unpack(body)
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError) as error:
             raise MalformedError(f"{type(error).__name__}: {error}"[:300]) from None
+        finally:
+            self._busy.pop()
         if not (isinstance(value, tuple) and value and isinstance(value[0], str)):
             raise MalformedError("neither a question nor an answer")
         return value
@@ -214,6 +235,7 @@ class Mirror:
         self._sharing.drop(number)
         if number in self._own and not isinstance(self._own[number], type):
             del self._own_numbers[id(self._own.pop(number))]
+            self._trees.pop(number, None)
 
     def _resolve(self, tag: str, rest: list[Tree]) -> object:
         if tag == "S":

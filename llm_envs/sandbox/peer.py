@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import operator
 import socket
 import threading
@@ -107,7 +108,13 @@ def object_operations(mirror: Mirror) -> dict[str, Operation]:
         bound = method.__get__(value, type(value)) if hasattr(type(method), "__get__") else method
         return bound(*args, **dict(options))
 
+    def replace(number: int, args: tuple[object, ...], options: tuple[tuple[str, object], ...]) -> object:
+        value = mirror.own(number)
+        base = datetime.datetime if isinstance(value, datetime.datetime) else datetime.date
+        return base.replace(value, *args, **dict(options))  # type: ignore[arg-type]
+
     return {
+        "replace": replace,
         "get": lambda number, name: getattr(mirror.own(number), name),
         "set": lambda number, name, value: setattr(mirror.own(number), name, value),
         "delete": lambda number, name: delattr(mirror.own(number), name),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import decimal
 import functools
@@ -11,15 +12,21 @@ from typing import Any
 from llm_envs.sandbox import codec
 from llm_envs.sandbox.remote import COMPARISONS, SPECIAL
 
+_FIELD: Any = type(vars(collections.namedtuple("_Sample", "x"))["x"])
 ABSENT = object()
 """What a name is bound to that a class has not."""
 
 
+_DAY = ("year", "month", "day")
+_MOMENT = (*_DAY, "hour", "minute", "second", "microsecond", "tzinfo")
+
+
 def _date_time(value: Any) -> object:
-    if isinstance(value, datetime.datetime):
-        parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, value.tzinfo)
-        return datetime.datetime(*parts, fold=value.fold)
-    return datetime.date(value.year, value.month, value.day)
+    # A class may have properties of these names.
+    if not isinstance(value, datetime.datetime):
+        return datetime.date(*(getattr(datetime.date, name).__get__(value) for name in _DAY))
+    fold, *parts = (getattr(datetime.datetime, name).__get__(value) for name in ("fold", *_MOMENT))
+    return datetime.datetime(*parts, fold=fold)
 
 
 _IMMUTABLE: dict[type, Callable[[Any], object]] = {
@@ -40,8 +47,7 @@ _IMMUTABLE: dict[type, Callable[[Any], object]] = {
 def built(class_: Any, base: Any, value: Any) -> Any:
     """An object of a class that extends this class of immutable plain data, made without calling the class."""
     if base is datetime.datetime:
-        parts = (value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, value.tzinfo)
-        return base.__new__(class_, *parts, fold=value.fold)
+        return base.__new__(class_, *(getattr(value, name) for name in _MOMENT), fold=value.fold)
     return base.__new__(class_, value.year, value.month, value.day) if base is datetime.date else base.__new__(class_, value)
 
 
@@ -63,7 +69,7 @@ def plain(value: Any) -> object:
     kind = codec.container_kind(type(value))
     if kind is not None:
         copy = codec.empty(kind, codec.extra(value, kind))
-        codec.refill(copy, kind, codec.contents(value, kind, lambda entry: entry), lambda entry: entry)
+        codec.refill(copy, kind, codec.contents(value, kind), lambda entry: entry)
         return copy
     base = plain_base(type(value))
     if base is None:
@@ -95,3 +101,16 @@ def own_names(class_: type, base: type, names: Iterable[str]) -> list[str]:
     """Those names that a class has and that mean something else than in a class which it extends, in order."""
     values = [(name, found(class_, name)) for name in sorted(names)]
     return [name for name, value in values if not (value is ABSENT or value is None or value is found(base, name))]
+
+
+def fields_of(class_: type) -> dict[str, int]:
+    """Positions of a named tuple's fields, by name: those that the class reads from the tuple and that are no names of it."""
+    if not issubclass(class_, tuple) or found(class_, "__getattribute__") is not found(tuple, "__getattribute__"):
+        return {}
+    names: dict[str, Any] = {name: found(class_, name) for base in class_.__mro__ for name in vars(base) if is_field(name)}
+    return {name: value.__reduce__()[1][0] for name, value in names.items() if type(value) is _FIELD}
+
+
+def is_field(name: str) -> bool:
+    """Whether a field that only the data decides may have that name."""
+    return name.isidentifier() and not name.startswith("_") and name not in names_of(tuple)

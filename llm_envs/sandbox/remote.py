@@ -8,6 +8,7 @@ same holds for it (see `llm_envs.sandbox.extended`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,6 +32,13 @@ SPECIAL = frozenset((*CONVERSIONS, *PROTOCOLS, *OPERATORS, "__contains__", "__eq
 COMPARISONS = frozenset(("__eq__", "__ne__", "__hash__"))
 _OPERANDS = frozenset(("__torch_function__", "__dlpack__", "__dlpack_device__", "__cuda_array_interface__"))
 
+SOURCES = ("<setup>", "<check>")
+"""Files that the code of the tests says it is from."""
+# What a library that judges (`assertSetEqual`) calls with what a test expects.
+_JUDGING = frozenset(
+    ("difference", "symmetric_difference", "intersection", "union", "issubset", "issuperset", "isdisjoint", "count", "index")
+)
+
 Ask = Callable[..., Any]
 """`ask(operation, number of the object, …)`."""
 
@@ -50,6 +58,11 @@ def is_hook(name: str) -> bool:
     return name in _OPERANDS or (name.startswith("__array_") and name != "__array__")
 
 
+def asked_by_tests(calls: int) -> bool:
+    """Whether the code of the tests is what asks, so many calls above the caller's, and not a library that they use to judge."""
+    return sys._getframe(calls + 1).f_code.co_filename in SOURCES
+
+
 def _class_number(stand_in: object) -> int:
     return type.__getattribute__(stand_in, "_remote_class_number")  # type: ignore[arg-type]
 
@@ -60,6 +73,7 @@ class RemoteMeta(type):
     _remote_ask: Ask
     _remote_class_number: int
     _remote_data: bool
+    _remote_fields: dict[str, int]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> RemoteMeta:  # noqa: D102
         if bases and "_remote_class_number" not in names:
@@ -106,9 +120,12 @@ class Remote(metaclass=RemoteMeta):
     """A stand-in for an object.
 
     Attributes of its class, set for each one of the other process:
+        _remote_judged: whether it is one of the solution, and this is the judge's process.
+        _remote_busy: not empty while a message is read or written, when nothing can be asked: no two in a set or mapping are equal.
         _remote_base: the class of plain data that it extends, or the language's exception; None for any other.
         _remote_data: whether it extends plain data.
         _remote_trusted: whether the tests want what its own methods say: not if it extends plain data and they do not name it.
+        _remote_fields: positions of a named tuple's fields in its data.
         _remote_equal: whether it has an `__eq__` of its own.
     """
 
@@ -121,13 +138,18 @@ class Remote(metaclass=RemoteMeta):
     _remote_dropped: list[int]
     _remote_operators: bool
     _remote_equal: bool
+    _remote_judged: bool
     _remote_base: type | None = None
     _remote_data: bool = False
     _remote_trusted: bool = True
+    _remote_busy: list[None] = []  # noqa: RUF012
+    _remote_fields: dict[str, int] = {}  # noqa: RUF012  # of the class of stand-ins, and never changed
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_remote_") or is_hook(name):
             raise AttributeError(name)
+        if name in _JUDGING and self._remote_judged and not asked_by_tests(1):
+            raise AttributeError(f"{name!r} of an object of the solution is for the tests' own code to ask")
         return self._remote_ask("get", self._remote_number, name)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -143,6 +165,8 @@ class Remote(metaclass=RemoteMeta):
             return NotImplemented
         if self._remote_number == other._remote_number:
             return True
+        if self._remote_busy:
+            return False
         if not (self._remote_equal or other._remote_equal):
             return False
         return self._remote_ask("special", self._remote_number, "__eq__", (other,)) is True

@@ -7,6 +7,7 @@ changes, or change one that the solution keeps, as in one process.
 from __future__ import annotations
 
 import json
+import operator
 import sys
 from collections.abc import Callable
 
@@ -18,15 +19,24 @@ dump: Callable[[Tree], str] = json.JSONEncoder(check_circular=False, separators=
 
 
 class _Shared:
-    """A container; `class_tree` is that of its class if this extends the container's."""
+    """A container; `class_tree` is that of its class if this extends the container's.
 
-    __slots__ = ("class_tree", "kind", "text", "value")
+    `entries` is what was in it when `text` was written, if that is told by what they are: each stays what it is.
+    """
+
+    __slots__ = ("class_tree", "entries", "kind", "more", "text", "value")
 
     def __init__(self, value: object, kind: str, class_tree: Tree = None) -> None:
         self.value = value
         self.kind = kind
         self.class_tree = class_tree
         self.text = ""
+        self.more: Tree = None
+        self.entries: list[object] | None = None
+
+
+def _same(known: list[object] | None, entries: list[object]) -> bool:
+    return known is not None and len(known) == len(entries) and all(map(operator.is_, known, entries))
 
 
 def _counted_alone() -> int:
@@ -39,12 +49,24 @@ class Sharing:
 
     Args:
         pack, unpack: of one value in them.
+        steady: whether a value's tree is the same as long as it is in a container.
+        busy: not empty while containers are looked through; an ordered mapping compares its keys then.
         forgets: whether this side lets go of those that nobody else here has.
     """
 
-    def __init__(self, pack: Callable[[object], Tree], unpack: Callable[[Tree], object], *, forgets: bool) -> None:
+    def __init__(
+        self,
+        pack: Callable[[object], Tree],
+        unpack: Callable[[Tree], object],
+        *,
+        steady: Callable[[object], bool],
+        busy: list[None],
+        forgets: bool,
+    ) -> None:
         self._pack = pack
         self._unpack = unpack
+        self._steady = steady
+        self._busy = busy
         self._forgets = forgets
         self._shared: dict[int, _Shared] = {}
         self._numbers: dict[int, int] = {}
@@ -100,9 +122,17 @@ class Sharing:
         self._fresh.clear()
 
     def _text(self, number: int, shared: _Shared) -> str:
-        entries = codec.contents(shared.value, shared.kind, self._pack)
-        more = [] if shared.class_tree is None else [shared.class_tree]
-        return dump([number, shared.kind, codec.extra(shared.value, shared.kind), entries, *more])
+        self._busy.append(None)
+        try:
+            entries, more = codec.contents(shared.value, shared.kind), codec.extra(shared.value, shared.kind)
+        finally:
+            self._busy.pop()
+        if shared.more == more and _same(shared.entries, entries):
+            return shared.text
+        class_trees = [] if shared.class_tree is None else [shared.class_tree]
+        text = dump([number, shared.kind, more, [self._pack(entry) for entry in entries], *class_trees])
+        shared.more, shared.entries = more, entries if all(map(self._steady, entries)) else None
+        return text
 
     # ---- reading ----
 

@@ -156,6 +156,24 @@ def test_changes_between_equal_values_are_seen(one, other):
     assert repr(there) == repr(other)
 
 
+def test_objects_whose_tree_stays_are_packed_once():
+    writer, reader = pair()
+
+    class Id(int):
+        pass
+
+    many, inner = [Id(n) for n in range(500)], [5]
+    value = (many, [Id(1), (Id(2), inner)])
+    there = reader.read(writer.write(("r", value)))[1]
+    assert len(writer.write(("r", None))) < 40
+    many[3], inner[0] = Id(7), 6
+    reader.read(writer.write(("r", None)))
+    assert there[0][3] == 7 and there == (many, [1, (2, [6])])
+    there[0][4] = there[0][5]
+    writer.read(reader.write(("r", None)))
+    assert many[4] is many[5]
+
+
 def message(body: str, changed: str = "", classes: str = "") -> str:
     return f"[{body},[{changed}],[{classes}],[]]"
 
@@ -216,6 +234,12 @@ NUMBER = '[2,"x",[],[],true,"int",null]'
         answer('["p",4,["k",2],1]', "", '[2,"x",[],[],true,null,null]'),
         answer('["p",4,["k",2],["S",4]]', '[4,"list",null,[],["k",2]]', NUMBER),
         answer('["p",4,["k",2],null]', '[4,"list",null,[]]', '[2,"x",[],[],true,"list",null]'),
+        *(
+            answer("1", "", f'[2,"x",[],[],true,"tuple",null,[{one}]]')
+            for one in ('["count",0]', '["_a",0]', '["a",-1]', '["a",true]', '["a"]', "[5,0]", '["a b",0]')
+        ),
+        answer("1", "", '[2,"x",[],[],true,"list",null,[["a",0]]]'),
+        answer("1", "", '[2,"x",[],[],true,"tuple",null,[],[]]'),
         answer('["t",' * 5000 + "1" + "]" * 5000),
         "[" * 100_000,
     ],

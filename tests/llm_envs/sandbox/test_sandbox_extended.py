@@ -529,3 +529,149 @@ def f(x): return L()
     checks = ("assert np.equal(f(1), 5)", "assert np.allclose(f(1), [1, 2])", "np.testing.assert_allclose(f(1), [1.0, 2.0])",
               "assert np.abs(np.array([1.0]) - f(1)) is True", "np.array(f(1)).sum() + 0")  # fmt: skip
     assert run(solution, *checks, setup=setup).passed == 0
+
+
+SETS = """
+class Set({base}):
+    def difference(self, other):
+        self.clear()
+        self.update(other)
+        return set()
+    {more}
+def f(x): return Set(x)
+"""
+HELD = "def __init__(self, x): self.x = set(x)\n    def clear(self): self.x.clear()\n    def update(self, o): self.x |= set(o)\n"
+
+
+@pytest.mark.parametrize(("base", "more"), [("set", ""), ("object", f"{HELD}    def __iter__(self): return iter(self.x)")])
+def test_a_class_does_not_decide_what_a_library_judges(run, base, more):
+    """`assertSetEqual` asks what the first of the two says of the other; an object could then become what it was told."""
+    checks = (
+        "import unittest; unittest.TestCase().assertSetEqual(Set([9]), {1, 2, 3})",
+        "import unittest; unittest.TestCase().assertSetEqual(f([9]), {1, 2, 3})",
+        "import unittest; unittest.TestCase().assertSetEqual({1, 2, 3}, f([9]))",
+    )
+    for operators in (False, True):
+        report = run(SETS.format(base=base, more=more), *checks, names=("f", "Set"), operators=operators)
+        assert [check.status for check in report.checks] == ["failed"] * 3
+
+
+def test_a_test_still_asks_what_a_named_class_makes_of_a_method(run):
+    solution = "class Set(set):\n    def difference(self, other): return sorted(set.difference(self, other))\n"
+    checks = (
+        "assert Set([3, 2, 1]).difference([2]) == [1, 3] and list(map(Set([1, 2]).difference, [[1]])) == [[2]]",
+        "import unittest; unittest.TestCase().assertEqual(Set([2, 1]).difference([]), [1, 2])",
+        "import unittest; unittest.TestCase().assertSetEqual(Set([2, 1]), {1, 2})",
+    )
+    report = run(solution, *checks, names=("Set",))
+    assert report.passed == 3, report.checks
+
+
+FIELDS = """
+import collections
+from typing import NamedTuple
+class P(NamedTuple):
+    x: int
+    y: list
+class Q(P):
+    @property
+    def x(self): return "other"
+class R(collections.namedtuple("R", "count a")): pass
+class G(collections.namedtuple("G", "a b")):
+    def __getattribute__(self, name): return "got" if name == "a" else super().__getattribute__(name)
+def f(n): return [P(i, [i]) for i in range(n)]
+def g(): return Q(1, [2]), R(3, 4), G(5, 6)
+"""
+
+
+def test_fields_of_named_tuples_are_read_here(run):
+    """Each was a question before, and 700 of them were more than a second."""
+    setup = "r = f(2000)"
+    checks = (
+        "assert [p.x for p in r] == list(range(2000)) and sum(p.y[0] for p in r) == sum(range(2000))",
+        "r[0].y.append(5); assert r[0] == (0, [0, 5]) and f(1)[0].y == [0]",
+        "q, r, g = g(); assert q.x == 'other' and q == (1, [2]) and q.y == [2] and (r.count, r.a, g.a, g.b) == (3, 4, 'got', 6)",
+        "import unittest; unittest.TestCase().assertRaises(AttributeError, setattr, r[0], 'x', 5)",
+    )
+    for names in (("f", "g"), ("f", "g", "P")):
+        report = run(FIELDS, *checks, setup=setup, names=names)
+        assert report.passed == 4, report.checks
+
+
+MOMENTS = """
+import datetime
+class Day(datetime.date):
+    def next(self): return self + datetime.timedelta(days=1)
+class Moment(datetime.datetime):
+    def hourly(self): return self.replace(minute=0)
+class Fixed(datetime.date):
+    def replace(self, *args, **options): return "mine"
+def f(*args): return Day(*args)
+def g(*args): return Moment(*args)
+def h(): return Fixed(2020, 1, 1)
+"""
+
+
+def test_replaced_dates_keep_their_class(run):
+    checks = (
+        "from datetime import date; d = f(2020, 12, 31).replace(year=2021); assert d == date(2021, 12, 31) and type(d) is not date",
+        "from datetime import date; assert f(2020, 12, 31).replace(2021).next() == date(2022, 1, 1)",
+        "from datetime import timezone as z; m = g(2020, 1, 2, 3, 4).replace(tzinfo=z.utc); assert m.hourly().isoformat()[11:] == "
+        "'03:00:00+00:00' and type(m.replace(fold=1)) is type(m)",
+        "import unittest; unittest.TestCase().assertRaises(ValueError, f(2020, 12, 31).replace, month=2)",
+    )
+    for names in (("f", "g"), ("f", "g", "Day", "Moment")):
+        assert run(MOMENTS, *checks, names=names).passed == len(checks)
+    assert run(MOMENTS, "from datetime import date; assert h().replace(year=5) == date(5, 1, 1)", names=("h",)).passed == 1
+    assert run(MOMENTS, "assert h().replace(year=5) == 'mine'", names=("h", "Fixed")).passed == 1
+
+
+DEFAULTS = """
+from collections import defaultdict
+class Tree(defaultdict):
+    def __init__(self): super().__init__(Tree)
+    def leaves(self): return sum(x.leaves() if isinstance(x, Tree) else 1 for x in self.values())
+class Zero(defaultdict):
+    def __missing__(self, key): return f"no {key}"
+class Squares(defaultdict):
+    def __missing__(self, key):
+        self[key] = key * key
+        return self[key]
+class Named(defaultdict): pass
+def f(): return Tree()
+def g(): return Zero(list), Squares(), Named(lambda: 5), Named(list), Named()
+"""
+
+
+def test_keys_that_are_missing(run):
+    checks = (
+        "t = f(); t['a']['b'] = 1; t['a']['c'] = 2; assert t == {'a': {'b': 1, 'c': 2}} and t.leaves() == 2 and 'z' not in t",
+        "z, *_ = g(); assert z['x'] == 'no x' and z == {} and z.get('x') is None",
+        "_, s, *_ = g(); assert s[3] == 9 and s == {3: 9} and s[3] == 9",
+        "_, _, n, l, _ = g(); n['a'] += 1; l['a'].append(2); l['a'].append(3); assert n == {'a': 6} and l == {'a': [2, 3]}",
+        "try: g()[4]['a']\nexcept KeyError as e: assert e.args == ('a',)\nelse: assert 0",
+    )
+    for names in (("f", "g"), ("f", "g", "Tree", "Zero", "Squares", "Named")):
+        report = run(DEFAULTS, *checks, names=names)
+        assert report.passed == len(checks), report.checks
+
+
+MISLEADING = """
+import datetime
+class Day(datetime.date):
+    year = month = day = property(lambda self: 1)
+class Moment(datetime.datetime):
+    year = month = day = hour = minute = second = microsecond = fold = property(lambda self: 1)
+    tzinfo = property(lambda self: None)
+def f(): return Day(2020, 2, 3), Moment(2021, 3, 4, 5, 6, 7, 8, datetime.timezone.utc)
+"""
+
+
+def test_properties_do_not_change_the_data_of_dates(run):
+    checks = (
+        "from datetime import *; d, m = f(); assert d == date(2020, 2, 3) and m == datetime(2021, 3, 4, 5, 6, 7, 8, timezone.utc)",
+        "from datetime import *; d, m = f(); assert d.replace(day=4) == date(2020, 2, 4) and m.replace(hour=0).isoformat() == "
+        "'2021-03-04T00:06:07.000008+00:00'",
+    )
+    for names in (("f",), ("f", "Day", "Moment")):
+        assert run(MISLEADING, *checks, names=names).passed == 2

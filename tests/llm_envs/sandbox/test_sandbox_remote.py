@@ -153,3 +153,36 @@ def test_operators_with_the_tests_values_must_be_allowed(sandbox, run):
     checks = ("assert (f(2) * 3).n == 6", "assert f(2) < 3")
     assert [check.exception for check in run(solution, *checks).checks] == ["TypeError", "TypeError"]
     assert run(solution, *checks, operators=True).passed == 2
+
+
+KEYS = """
+from collections import OrderedDict
+class P:
+    def __init__(self, i): self.i = i
+    def __eq__(self, other): return isinstance(other, P) and self.i == other.i
+    def __hash__(self): return hash(self.i)
+def f(kind, first=None):
+    made = {"ordered": OrderedDict, "dict": dict}[kind]((P(i), i) for i in range(3))
+    if first is not None:
+        made.move_to_end(P(first))
+    return made
+def sets(): return {P(1), P(2)}, frozenset([P(1), P(2)])
+def back(x): return [k.i for k in x], list(x.values()), P(1) in x
+"""
+
+
+def test_keys_that_say_what_they_equal(run):
+    """All have one hash in the judge, so that a container compares them while a message is written or read."""
+    checks = (
+        "r = f('ordered'); assert [k.i for k in r] == [0, 1, 2] and r[P(1)] == 1 and P(7) not in r",
+        "r = f('ordered', 0); assert back(r) == ([1, 2, 0], [1, 2, 0], True); r.move_to_end(P(1)); assert back(r)[0] == [2, 0, 1]",
+        "r = f('dict'); r[P(5)] = 5; r[P(1)] = 6; assert back(r) == ([0, 1, 2, 5], [0, 6, 2, 5], True)",
+        "a, b = sets(); a.add(P(2)); assert len(a) == len(b) == 2 and a == b and P(2) in b and P(4) not in a",
+        "r = OrderedDict((P(i), i) for i in range(3)); assert back(r) == ([0, 1, 2], [0, 1, 2], True)",
+    )
+    in_one_process = {}
+    exec(KEYS, in_one_process)
+    for check in checks:
+        exec(check, dict(in_one_process))
+    report = run(KEYS, *checks, names=("f", "P", "sets", "back"), setup="from collections import OrderedDict")
+    assert report.passed == len(checks), report.checks
