@@ -102,6 +102,8 @@ def make_local_class(name: str, bases: tuple[type, ...], base: str) -> type[Base
 
 def make_local(class_: object, args: object, text: str, line: object, attributes: Any) -> BaseException:
     """An exception of this process, with the attributes of one of the other."""
+    if isinstance(class_, RemoteMeta):
+        raise MalformedError("an exception without a number whose class is the other side's")
     error = _instance(class_, args)
     for name, value in attributes:
         if isinstance(name, str) and not name.startswith("_") and not hasattr(BaseException, name):

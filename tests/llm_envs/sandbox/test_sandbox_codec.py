@@ -240,6 +240,7 @@ NUMBER = '[2,"x",[],[],true,"int",null]'
         ),
         answer("1", "", '[2,"x",[],[],true,"list",null,[["a",0]]]'),
         answer("1", "", '[2,"x",[],[],true,"tuple",null,[],[]]'),
+        answer('["e",["k",2],["t"],"",null,["t"]]', "", '[2,"x",[],[],true,null,"ValueError"]'),
         answer('["t",' * 5000 + "1" + "]" * 5000),
         "[" * 100_000,
     ],

@@ -296,8 +296,8 @@ def test_a_class_name_of_any_length_is_the_solutions_failure(run):
     solution = r"""
 import os, stat
 def f(times, line):
-    class_ = '[1000,"' + "\u00e9" * times + '",[],[],false,false,"ValueError"]'
-    msg = ('[["t","x",["e",["k",1000],["t"],"m",' + line + ',["t"]]],[],[' + class_ + '],[]]').encode()
+    class_ = '[1000,"' + "\u00e9" * times + '",[],[],false,null,"ValueError"]'
+    msg = ('[["t","x",["E",1002,["k",1000],["t"],"m",' + line + ']],[],[' + class_ + '],[]]').encode()
     data = memoryview(len(msg).to_bytes(4, "big") + msg)
     for fd in range(3, 64):
         try:
