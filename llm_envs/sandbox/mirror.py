@@ -23,6 +23,9 @@ from llm_envs.sandbox.sharing import Sharing, dump
 
 _STEADY = frozenset((type(None), bool, int, float, complex, str, bytes))
 
+# Of all that a message can say; `SyntaxError` of names that are the same for the language.
+_UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError, SyntaxError)
+
 
 def _counted_alone() -> int:
     lone = {0: []}
@@ -200,7 +203,7 @@ class Mirror:
             for number in dropped:
                 self._drop(number)
             value = self._unpack(body)
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError) as error:
+        except _UNREADABLE as error:
             raise MalformedError(f"{type(error).__name__}: {error}"[:300]) from None
         finally:
             self._busy.pop()

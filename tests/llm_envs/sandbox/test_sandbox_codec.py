@@ -213,6 +213,9 @@ NUMBER = '[2,"x",[],[],true,"int",null]'
         answer('["a","O",[1],""]'),
         answer('["a","<i4",[9],""]'),
         answer('["N","x y",["a"],1]'),
+        answer('["N","x",["fi","\\ufb01"],1,2]'),  # one name for the language
+        answer('["a","f8,(",[1],""]'),
+        answer('["a","(2",[1],""]'),
         answer('["e",["B","int"],["t"],"",null,["t"]]'),
         answer('["e",["B","ValueError"],["t"],"",null,["t",1]]'),
         answer('["f",["S",2]]', '[2,"list",null,[]]'),  # a list in a set
