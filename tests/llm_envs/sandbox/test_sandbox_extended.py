@@ -563,8 +563,13 @@ def test_a_test_still_asks_what_a_named_class_makes_of_a_method(run):
         "import unittest; unittest.TestCase().assertEqual(Set([2, 1]).difference([]), [1, 2])",
         "import unittest; unittest.TestCase().assertSetEqual(Set([2, 1]), {1, 2})",
     )
-    report = run(solution, *checks, names=("Set",))
-    assert report.passed == 3, report.checks
+    by_mock = (
+        "from unittest.mock import *; o = Bag()\nwith patch.object(o, 'count', return_value=5): assert o.count(1) == 5\n"
+        "assert o.count(1) == 2 and MagicMock(wraps=o).count(2) == 3 and MagicMock(wraps=Set([2, 1])).difference([]) == [1, 2]"
+    )
+    solution += "class Bag:\n    def count(self, x): return x + 1"
+    report = run(solution, *checks, by_mock, names=("Set", "Bag"))
+    assert report.passed == 4, report.checks
 
 
 FIELDS = """
