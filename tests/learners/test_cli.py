@@ -467,8 +467,9 @@ def test_preference_learners_go_on_from_their_folder(learner, capsys):
     assert list(json.loads(capsys.readouterr().out)["agent_returns"]) == ["agent_0", "agent_1"]
 
 
-def test_a_preference_run_is_shown_and_drawn(folder, capsys):
-    words = "--env length-ratio-v0 --env.items rows.jsonl --env.eval_items rows.jsonl --plot true --quiet false"
+@pytest.mark.parametrize("plot", ["false", pytest.param("true", marks=pytest.mark.slow)])
+def test_a_preference_run_is_shown_and_drawn(folder, capsys, plot):
+    words = f"--env length-ratio-v0 --env.items rows.jsonl --env.eval_items rows.jsonl --plot {plot} --quiet false"
     words += " --learner.log_reward_distribution --learner.comparator_policy history --checkpoint_interval 0"
     command = ["train", *small("marlhf-iter"), *words.split(), "--learner.rl_options", "{reference_kl_coef: 0.5}"]
     assert main([*command, "--output_dir", "one"]) == 0
@@ -477,7 +478,7 @@ def test_a_preference_run_is_shown_and_drawn(folder, capsys):
     assert """rl_options='{"reference_kl_enabled": true}'""" in " ".join(told.out.split())
     assert "round 2 of 2: training with magrpo" in told.err
     assert " 0.0/s" not in told.err
-    assert (folder / "one/plot.png").exists()
+    assert (folder / "one/plot.png").exists() == (plot == "true")
     assert len(list((folder / "one/reward_distributions").iterdir())) == 2
     options = yaml.safe_load((folder / "one/config.yaml").read_text())["learner"]
     # Of a mapping the preset adds what the user left open.

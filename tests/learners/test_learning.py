@@ -21,6 +21,7 @@ from llm_envs.wrappers import JointAgent, TurnLimit
 WORDS = ["red", "blue", "green", "gold"]
 # MARLOO's advantages are MAGRPO's times K / (K - 1), which Adam undoes: it learns what MAGRPO learns.
 LEARNERS = [MAREINFORCE, MAGRPO, pytest.param(MARLOO, marks=pytest.mark.slow), MAReMax]
+ONE_AND_THE_OTHERS = [MAGRPO, *(pytest.param(other, marks=pytest.mark.slow) for other in (MAREINFORCE, MARLOO, MAReMax))]
 TRAINERS = [MAREINFORCETrainer, MAGRPOTrainer, MARLOOTrainer, MAReMaxTrainer]
 
 
@@ -57,14 +58,12 @@ def test_two_tables_learn_to_match(learner_class):
     assert played(learner_class) > 0.9
 
 
-@pytest.mark.parametrize(
-    "learner_class", [MAGRPO, *(pytest.param(other, marks=pytest.mark.slow) for other in (MAREINFORCE, MARLOO, MAReMax))]
-)
+@pytest.mark.parametrize("learner_class", ONE_AND_THE_OTHERS)
 def test_two_tables_learn_to_match_from_all_joint_responses(learner_class):
     assert played(learner_class, joint_mode="cross") > 0.9
 
 
-@pytest.mark.parametrize("learner_class", LEARNERS)
+@pytest.mark.parametrize("learner_class", ONE_AND_THE_OTHERS)
 def test_two_tables_learn_to_match_over_two_turns(learner_class):
     assert played(learner_class, num_turns=2) > 0.9
 
@@ -74,9 +73,7 @@ def test_two_tables_learn_to_match_with_the_default_normalization():
     assert played(MAReMax, advantage_normalization=True) > 0.9
 
 
-@pytest.mark.parametrize(
-    "learner_class", [MAGRPO, *(pytest.param(other, marks=pytest.mark.slow) for other in (MAREINFORCE, MARLOO, MAReMax))]
-)
+@pytest.mark.parametrize("learner_class", ONE_AND_THE_OTHERS)
 def test_nothing_is_learned_from_shuffled_rewards(learner_class):
     """Tables drift on noise, so single runs may match by luck: the mean over seeds must stay near chance."""
     seeds = range(3)

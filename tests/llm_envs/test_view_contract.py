@@ -25,7 +25,9 @@ def every_view(agents=3, turns=2):
 # ---- everything there is a check for ----
 
 
-@pytest.mark.parametrize("agents, turns", [(1, 1), (1, 3), (2, 1), (3, 3)])
+@pytest.mark.parametrize(
+    "agents, turns", [(1, 1), (3, 3), *(pytest.param(*other, marks=pytest.mark.slow) for other in [(1, 3), (2, 1)])]
+)
 @pytest.mark.parametrize("build", VIEWS.values(), ids=VIEWS)
 def test_every_check_holds(build, agents, turns):
     """PettingZoo's tests, directly and turn-based, and every rule of `llm_envs.testing`: odd rows, several roles."""
@@ -49,7 +51,9 @@ def views_of(name, turns):
     ]
 
 
-@pytest.mark.parametrize("name", OF_THE_PACKAGE)
+@pytest.mark.parametrize(
+    "name", [name if name == "split-v0" else pytest.param(name, marks=pytest.mark.slow) for name in OF_THE_PACKAGE]
+)
 def test_every_check_holds_for_the_tasks_of_the_package(name):
     for view in views_of(name, 2):
         check_env(view, episodes=1)

@@ -83,9 +83,10 @@ def test_two_tables_learn_to_match(played, variant):
 @pytest.mark.parametrize(
     ("variant", "options"),
     [
-        ("iac-q", {"rollout_buffer_size": 48}),  # values of pairs need more of them
         ("maac-v", {}),
         pytest.param("iac-v", {}, marks=pytest.mark.slow),
+        # Values of actions need more of them.
+        pytest.param("iac-q", {"rollout_buffer_size": 48}, marks=pytest.mark.slow),
         pytest.param("maac-q", {"rollout_buffer_size": 48, "updates": 40}, marks=pytest.mark.slow),
     ],
 )
@@ -93,10 +94,12 @@ def test_two_tables_learn_to_match_over_two_turns(played, variant, options):
     assert played(variant, num_turns=2, **options) > 0.9
 
 
+@pytest.mark.slow
 def test_two_tables_learn_to_match_from_lambda_returns(played):
     assert played("iac-v", num_turns=2, gae_lambda=0.5) > 0.9
 
 
+@pytest.mark.slow
 def test_two_tables_learn_to_match_with_the_counterfactual_baseline(played):
     assert played("maac-q", counterfactual_baseline=True) > 0.9
 

@@ -27,9 +27,6 @@ TRAINERS: dict[str, type[PreferenceTrainer]] = {
     "madpo-iter": MADPOIterTrainer,
     "marlhf-iter": MARLHFIterTrainer,
 }
-SOME = [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("madpo", "marlhf-iter")), "marlhf", "madpo-iter"]
-"""For tests that take their time: two kinds that have pairs, comparators, rounds, a reward model and rollouts between them."""
-ITERATIVE = ["madpo-iter", pytest.param("marlhf-iter", marks=pytest.mark.slow)]
 LEARNING = {
     "agent_learning_rate": 1e-2,
     "temperature": 1.0,
@@ -48,6 +45,14 @@ OWN: dict[str, dict[str, Any]] = {
     "madpo": {"train_batch_size": 3},
     "marlhf": {"num_generations": 2, "reward_learning_rate": 1e-2, "reward_num_train_epochs": 1, "reward_train_batch_size": 3},
 }
+
+
+def kinds(*quick: str) -> list:
+    """All kinds; those that are not named are slow.
+
+    `marlhf` and `madpo-iter` have pairs, comparators, rounds, a reward model and rollouts between them.
+    """
+    return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.slow) for kind in TRAINERS]
 
 
 def reward(first: Sequence[str], second: Sequence[str]) -> list[float]:

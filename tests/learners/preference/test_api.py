@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -103,6 +104,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv(VARIABLE, SECRET)
+    # Every client would read the certificates of all authorities, for a server without encryption.
+    monkeypatch.setenv("SSL_CERT_DIR", str(Path(__file__).parent))
 
 
 @pytest.fixture

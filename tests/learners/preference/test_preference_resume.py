@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rounds import (
     ITEMS,
-    SOME,
     StoppedError,
+    kinds,
     logged,
     make_trainer,
     recorded,
@@ -109,7 +109,7 @@ def places(trainer: Any) -> list[tuple[int, int, int]]:
     return noted
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("marlhf", "madpo-iter"))
 def test_a_run_stopped_after_every_step_of_every_part(make, kind):
     """A fresh trainer goes on after every single step: in a pass, between passes, between parts and rounds."""
     whole = make(kind, "whole")
@@ -127,7 +127,7 @@ def test_a_run_stopped_after_every_step_of_every_part(make, kind):
     assert_equal_runs(stopped, whole)
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("marlhf"))
 def test_a_run_stopped_where_its_last_checkpoint_is_some_steps_ago(make, kind):
     """In the middle of a part, before the next one, before the end of a pass: what was done since the checkpoint is done again."""
     whole = make(kind, "whole")
@@ -154,7 +154,7 @@ class Counting:
         return reward(first, second)
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("marlhf"))
 def test_pairs_are_not_sampled_again_once_they_are_stored(make, kind):
     """With checkpoints at the ends of passes alone, and stopped as the next phase begins."""
     options = {"eval_interval": 0, "num_train_epochs": 1}
@@ -173,7 +173,7 @@ def test_pairs_are_not_sampled_again_once_they_are_stored(make, kind):
     assert (after.count == 0) == (kind == "madpo")
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("madpo-iter"))
 def test_a_run_stopped_by_its_reward(make, kind):
     """In the middle of an item's responses, as the last round collects."""
     options = {"num_train_epochs": 1, **({"log_reward_distribution": False} if kind.endswith("iter") else {})}

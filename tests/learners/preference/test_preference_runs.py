@@ -11,10 +11,9 @@ import torch
 from rounds import (
     AGENTS,
     ITEMS,
-    ITERATIVE,
-    SOME,
     TRAINERS,
     flat,
+    kinds,
     logged,
     make_trainer,
     recorded,
@@ -89,7 +88,7 @@ def test_a_run_trains_logs_and_counts_every_joint_response(kind, tmp_path):
     assert values_of(trainer, "iter/current_iteration") == list(range(1, rounds + 1))
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("madpo-iter"))
 def test_evaluation_is_on_the_reward_of_the_task(kind, tmp_path):
     trainer = make_trainer(kind, tmp_path, eval_interval=2)
     trainer.train()
@@ -99,7 +98,7 @@ def test_evaluation_is_on_the_reward_of_the_task(kind, tmp_path):
     assert len(values_of(trainer, "eval/turn_1/reward_mean")) >= 2
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("marlhf", "madpo-iter"))
 def test_without_pairs_a_run_warns_trains_nothing_and_ends(kind, tmp_path):
     trainer = make_trainer(kind, tmp_path, reward=flat)
     before = weights(trainer)
@@ -115,7 +114,7 @@ def test_without_pairs_a_run_warns_trains_nothing_and_ends(kind, tmp_path):
     assert finished.numbering == trainer.numbering
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("madpo-iter"))
 def test_it_does_not_matter_how_many_responses_are_drawn_together(kind, tmp_path):
     """But for the rounding of sums; logged once all are there."""
     runs = [
@@ -132,7 +131,7 @@ def test_it_does_not_matter_how_many_responses_are_drawn_together(kind, tmp_path
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("marlhf"))
 def test_agents_at_once_are_agents_one_by_one(kind, tmp_path):
     apart, together = (
         make_trainer(kind, tmp_path / mode, parallel_training=mode, agent_devices=["cpu", "cpu"]) for mode in ("none", "mp")
@@ -143,7 +142,7 @@ def test_agents_at_once_are_agents_one_by_one(kind, tmp_path):
     assert logged(apart) == logged(together)
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("marlhf", "madpo-iter"))
 def test_several_turns(kind, tmp_path):
     """A joint response is a whole episode: chains of two turns, one reward for both."""
     trainer = make_trainer(kind, tmp_path, num_turns=2, discount=0.5, parts={"record": True})
@@ -270,7 +269,7 @@ def test_what_a_madpo_run_saves(tmp_path):
         assert same(list(model.parameters()), list(policy.model.parameters()))
 
 
-@pytest.mark.parametrize("kind", SOME)
+@pytest.mark.parametrize("kind", kinds("marlhf"))
 def test_adapters_are_trained_and_their_base_stays(kind, tmp_path):
     pytest.importorskip("peft")
     options = {"comparator_policy": "history"} if kind.endswith("iter") else {}
@@ -402,7 +401,7 @@ class Sometimes:
         return (flat if self.trainer.position.phase == self.flat_in else reward)(first, second)
 
 
-@pytest.mark.parametrize("kind", ITERATIVE)
+@pytest.mark.parametrize("kind", ["madpo-iter", pytest.param("marlhf-iter", marks=pytest.mark.slow)])
 def test_rounds_are_written_and_counted(kind, tmp_path):
     trainer = make_trainer(kind, tmp_path, preference_replay_mode="all_history", preference_replay_sample_size=5)
     trainer.train()
@@ -416,7 +415,7 @@ def test_rounds_are_written_and_counted(kind, tmp_path):
     assert {len(document["pairs"]) for document in files.values()} == set(counts)
 
 
-@pytest.mark.parametrize("kind", ITERATIVE)
+@pytest.mark.parametrize("kind", ["madpo-iter", pytest.param("marlhf-iter", marks=pytest.mark.slow)])
 def test_a_second_run_of_one_trainer_begins_its_rounds_anew(kind, tmp_path):
     """As every other learner's does; env steps are counted on."""
     trainer = make_trainer(kind, tmp_path, preference_replay_mode="all_history")
