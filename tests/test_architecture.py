@@ -67,27 +67,29 @@ def modules(package: str) -> list[str]:
 # ---- who imports whom ----
 
 
-@pytest.mark.parametrize("module", modules("llm_envs"))
-def test_environments_know_no_learner_and_no_model(module):
+def test_environments_know_no_learner_and_no_model():
     forbidden = {"learners", "torch", "transformers", "tokenizers", "peft", "safetensors", "wandb"}
-    assert not {name for name in imported(module) if top(name) in forbidden}
+    assert [(module, name) for module in modules("llm_envs") for name in imported(module) if top(name) in forbidden] == []
 
 
-@pytest.mark.parametrize("module", modules("llm_envs"))
-def test_environments_load_little(module):
+def test_environments_load_little():
     """What is imported with a module; data sets, sandboxes and other people's environments are imported where they are used."""
     light = {"numpy", "gymnasium", "pettingzoo", "llm_envs", *sys.stdlib_module_names}
-    if inside(module, "llm_envs.testing"):
-        light.add("cloudpickle")  # comes with gymnasium
-    assert not {name for name in imported(module, at_import=True) if top(name) not in light}
+    heavy = [
+        (module, name) for module in modules("llm_envs") for name in imported(module, at_import=True) if top(name) not in light
+    ]
+    # cloudpickle comes with gymnasium.
+    assert [
+        (module, name) for module, name in heavy if (top(name), inside(module, "llm_envs.testing")) != ("cloudpickle", True)
+    ] == []
 
 
-@pytest.mark.parametrize("module", modules("learners"))
-def test_learners_know_no_task(module):
-    assert not {name for name in imported(module) if inside(name, "llm_envs.tasks")}
-    if module != "learners.cli" and not inside(module, "learners.commands"):  # the command line
-        direct = {f"llm_envs.{name}" for name in REGISTRY} | {"llm_envs.registry"}
-        assert not {name for name in imported(module) if inside(name, "llm_envs.registry") or name in direct}
+def test_learners_know_no_task():
+    names = [(module, name) for module in modules("learners") for name in imported(module)]
+    assert [(module, name) for module, name in names if inside(name, "llm_envs.tasks")] == []
+    direct = {f"llm_envs.{name}" for name in REGISTRY} | {"llm_envs.registry"}
+    asking = {module for module, name in names if inside(name, "llm_envs.registry") or name in direct}
+    assert {module for module in asking if not inside(module, "learners.commands")} <= {"learners.cli"}  # the command line
 
 
 STREAM = {"types", "seeding", "rollouts", "recording", "wrappers"}
@@ -105,13 +107,16 @@ MAKERS = {
 """Modules that run or build an env, and what else they read for it."""
 
 
-@pytest.mark.parametrize("module", [module for module in modules("learners") if not inside(module, "learners.commands")])
-def test_learners_read_the_stream_alone(module):
-    allowed = STREAM | MAKERS.get(module, set()) | ({"registry", "calling"} if module == "learners.cli" else set())
-    if inside(module, "learners.testing"):
-        allowed |= {"env", "task", "testing"}  # trains the learner under check on a toy
-    parts = {name.split(".")[1] for name in imported(module) if inside(name, "llm_envs") and name != "llm_envs"}
-    assert parts <= allowed
+def test_learners_read_the_stream_alone():
+    beyond = {}
+    for module in modules("learners"):
+        allowed = STREAM | MAKERS.get(module, set()) | ({"registry", "calling"} if module == "learners.cli" else set())
+        if inside(module, "learners.testing"):
+            allowed |= {"env", "task", "testing"}  # trains the learner under check on a toy
+        parts = {name.split(".")[1] for name in imported(module) if inside(name, "llm_envs") and name != "llm_envs"}
+        if not inside(module, "learners.commands") and parts - allowed:
+            beyond[module] = parts - allowed
+    assert beyond == {}
 
 
 def test_values_know_nothing_of_the_project():
@@ -152,22 +157,26 @@ def test_no_learner_knows_another():
         assert not {name for name in imported(module) if any(inside(name, other) for other in others)}
 
 
-@pytest.mark.parametrize("module", modules("llm_envs"))
-def test_signatures_of_users_functions_are_read_in_one_place(module):
-    assert module == "llm_envs.calling" or not {name for name in imported(module) if inside(name, "inspect")}
+def test_signatures_of_users_functions_are_read_in_one_place():
+    assert [module for module in modules("llm_envs") if any(inside(name, "inspect") for name in imported(module))] == [
+        "llm_envs.calling"
+    ]
 
 
 # ---- what an import does ----
 
 
-@pytest.mark.parametrize("module", TREES)
-def test_nothing_runs_on_import(module):
+def place(module: str, node: ast.stmt | ast.expr | ast.excepthandler) -> str:
+    return f"{module}:{node.lineno}: {ast.unparse(node)[:80]}"
+
+
+def test_nothing_runs_on_import():
     """A module defines things: imports, definitions, assignments, docstrings and blocks for type checkers or `python -m`."""
     definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-    for node in TREES[module].body:
+    for module, node in ((module, node) for module, tree in TREES.items() for node in tree.body):
         text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         guarded = isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'")
-        assert isinstance(node, definitions) or text or guarded, f"{module}:{node.lineno}: {ast.unparse(node)[:80]}"
+        assert isinstance(node, definitions) or text or guarded, place(module, node)
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -251,47 +260,48 @@ def test_names_imported_when_used_have_one_home():
     assert set(learners.__all__) <= set(dir(learners))
 
 
-@pytest.mark.parametrize("module", TREES)
-def test_public_definitions_have_docstrings(module):
-    """Modules, and functions, classes and methods without a leading underscore."""
-    assert ast.get_docstring(TREES[module]), f"{module} has no docstring"
-    for node in TREES[module].body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-            assert ast.get_docstring(node), f"{module}.{node.name} has no docstring"
-            for part in node.body if isinstance(node, ast.ClassDef) else ():
-                if isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
-                    assert ast.get_docstring(part), f"{module}.{node.name}.{part.name} has no docstring"
+def public(module: str, tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, ast.Module | ast.FunctionDef | ast.ClassDef]]:
+    """A module or class, and the functions, classes and methods in it without a leading underscore, by name."""
+    yield module, tree
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and isinstance(tree, ast.Module):
+            yield from public(f"{module}.{node.name}", node)
+        elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            yield f"{module}.{node.name}", node
+
+
+def test_public_definitions_have_docstrings():
+    assert [name for module, tree in TREES.items() for name, node in public(module, tree) if not ast.get_docstring(node)] == []
 
 
 # ---- size and habits ----
 
 
-@pytest.mark.parametrize("module", TREES)
-def test_files_are_of_a_size_to_read(module):
-    lines = PATHS[module].read_text(encoding="utf-8").count("\n")
-    assert lines <= MOST_LINES, f"{module} has {lines} lines: what does it do that another file owns?"
+def test_files_are_of_a_size_to_read():
+    lines = {module: path.read_text(encoding="utf-8").count("\n") for module, path in PATHS.items()}
+    long = {module: count for module, count in lines.items() if count > MOST_LINES}
+    assert not long, "what do they do that other files own?"
 
 
 def test_there_is_no_drawer_for_everything():
     assert not [path for path in FILES if path.stem in ("utils", "util", "helpers", "misc", "common")]
 
 
-@pytest.mark.parametrize("module", TREES)
-def test_nothing_draws_from_a_global_stream(module):
+def test_nothing_draws_from_a_global_stream():
     """Python's and numpy's global generators may be saved and restored, not used; numbers come from paths."""
     harmless = {"getstate", "setstate", "get_state", "set_state", "Generator", "PCG64", "SeedSequence", "BitGenerator"}
-    if module == "llm_envs.sandbox.guest":
-        harmless.add("seed")  # of a process that runs somebody's program, so that its draws can be repeated
-    for node in ast.walk(TREES[module]):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("random", "np.random", "numpy.random"):
-            assert node.attr in harmless, f"{module}:{node.lineno}: {ast.unparse(node)}"
+    for module, tree in TREES.items():
+        # A process that runs somebody's program is seeded, so that its draws can be repeated.
+        allowed = harmless | ({"seed"} if module == "llm_envs.sandbox.guest" else set())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("random", "np.random", "numpy.random"):
+                assert node.attr in allowed, place(module, node)
 
 
-@pytest.mark.parametrize("module", modules("llm_envs"))
-def test_a_broad_except_raises_again(module):
-    for node in ast.walk(TREES[module]):
-        broad = isinstance(node, ast.ExceptHandler) and (
-            node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")
-        )
-        if broad and module != "llm_envs.sandbox.outcomes":  # where what foreign code raises becomes a value
-            assert isinstance(node.body[-1], ast.Raise), f"{module}:{node.lineno} carries on after any error"
+def test_a_broad_except_raises_again():
+    for module in modules("llm_envs"):
+        handlers = [node for node in ast.walk(TREES[module]) if isinstance(node, ast.ExceptHandler)]
+        broad = [node for node in handlers if node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")]
+        if module != "llm_envs.sandbox.outcomes":  # where what foreign code raises becomes a value
+            carrying_on = [place(module, node) for node in broad if not isinstance(node.body[-1], ast.Raise)]
+            assert carrying_on == []
