@@ -9,7 +9,7 @@ import struct
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learners.credit import (
@@ -378,11 +378,13 @@ class TestAdvantages:
             advantages([0.7], "rloo", normalization)
 
     @pytest.mark.parametrize("mode", ADVANTAGE_MODES)
+    @settings(max_examples=40)
     @given(returns=st.lists(finite, min_size=2, max_size=12))
     def test_baselines_equal_their_definitions(self, mode, returns):
         assert advantages(returns, mode, False) == pytest.approx(by_definition(returns, mode), abs=1e-9)
 
     @pytest.mark.parametrize("mode", ADVANTAGE_MODES)
+    @settings(max_examples=40)
     @given(returns=st.lists(finite, min_size=2, max_size=12))
     def test_normalised_advantages_equal_the_statistics_of_the_baselined(self, mode, returns):
         baselined = by_definition(returns, mode)

@@ -92,7 +92,10 @@ WRAPPERS = {
 }
 
 
-@pytest.mark.parametrize("name", ENVS)
+FURTHER = ("limited to one", "unlimited", "transformed", "joint of conversations")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in FURTHER else ()) for name in ENVS])
 def test_contract(name):
     check_env(ENVS[name], episodes=2)
 

@@ -21,7 +21,9 @@ STRICT = {"travel-v0"}
 """Answers have a form that no random text has; their pages say so."""
 
 
-@pytest.mark.parametrize(("name", "page"), BUNDLED.items())
+@pytest.mark.parametrize(
+    ("name", "page"), [pytest.param(*one, marks=[pytest.mark.slow] if one[0] == "travel-v0" else []) for one in BUNDLED.items()]
+)
 def test_the_audit_tables_are_true(name, page):
     """Rows of teams that an audit has, with its mean to two places; those it has not are marked or worked out in the text."""
     audit = audit_rewards(llm_envs.make(name))

@@ -107,7 +107,7 @@ def test_two_tables_learn_to_match_with_the_counterfactual_baseline(played):
 @pytest.mark.parametrize("variant", ["maac-q", pytest.param("iac-v", marks=pytest.mark.slow)])
 def test_nothing_is_learned_from_shuffled_rewards(played, variant):
     """Tables drift on noise, so single runs may match by luck: the mean over seeds must stay near chance."""
-    seeds = range(3)
+    seeds = range(2)
     assert sum(played(variant, shuffled=True, seed=seed) for seed in seeds) / len(seeds) < 0.6
 
 

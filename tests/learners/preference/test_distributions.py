@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learners.preference.distributions import NUM_BINS, RewardDistribution, RewardHistogram, reward_range_of
@@ -55,6 +55,7 @@ def test_nothing_has_no_mean():
     assert (counted.count, counted.mean, counted.dropped) == (0, None, 1)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.floats(-3, 4)), st.floats(-2, 0), st.floats(1, 3))
 def test_counts_are_those_of_a_plain_loop_over_the_edges(rewards, low, high):
     counted = histogram(low, high, *rewards)
